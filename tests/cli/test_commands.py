@@ -377,18 +377,23 @@ def test_drawn_faces_become_a_workspace(frugan: Frugan, tmp_path: Path) -> None:
     assert list(out.parent.iterdir()) == [out]
 
 
-def test_an_interrupt_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("lost", "words"), [((), "what was saved before is whole"), (("2 steps must be done again",), "2 steps must be")]
+)
+def test_an_interrupt_is_told(
+    lost: tuple[str, ...], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The second Ctrl-C, that is: the first one asks training to stop."""
 
     def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(*lost)
 
     monkeypatch.setattr("frugan.training.training.train", interrupted)
     monkeypatch.setattr(sys, "argv", ["frugan", "train", "saehd-demo-64", "--data", "x"])
     with pytest.raises(SystemExit) as ended:
         run()
     assert ended.value.code == 130
-    assert "interrupted: stopped at once; what was saved before is whole" in capsys.readouterr().err
+    assert f"interrupted: stopped at once; {words}" in capsys.readouterr().err
 
 
 def test_endings_fit_the_command(tmp_path: Path, frugan: Frugan, monkeypatch: pytest.MonkeyPatch) -> None:

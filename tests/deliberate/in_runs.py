@@ -245,7 +245,7 @@ FAULTS = (
     Fault(
         "progress begins anew where a length is decided again",
         "engine/durations.py",
-        "                progress += (1 - progress) * part / (steps - begin)\n",
+        "                progress += (goal - progress) * part / (steps - begin)\n",
         "                progress = step / steps\n",
         "engine/test_kept_time.py -k progress",
     ),

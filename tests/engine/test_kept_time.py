@@ -36,6 +36,7 @@ class MadeUp:
     decisions: list[NewLength] = field(default_factory=list)
     length: Length = field(default_factory=lambda: Length.of(1))
     did: list[Work] = field(default_factory=list)
+    seconds: float = 0.0  # of training
 
 
 def trained(
@@ -48,9 +49,13 @@ def trained(
     uneven: tuple[float, float] = (0.9, 1.2),
     first_score: float = 0.0,
     is_expected: bool = False,
+    before: MadeUp | None = None,
 ) -> MadeUp:
     draws, now, step = random.Random(0), 0.0, 0
     length = Length.of(int(0.9 * seconds / step_seconds))
+    if before is not None:  # it was over, and is given more time
+        length, now, step = before.length, before.seconds, before.length.steps
+        length.decide(step, step + int((seconds - SETUP - now) / (now / step)))
     kept = KeptTime(seconds, length, SETUP)
     clocks = {work: Clock(every[at], 8, 0.0, length) for at, work in enumerate(Work)}
     result = MadeUp(0.0, length=length)
@@ -75,7 +80,7 @@ def trained(
             took = (costs[work] + first_score * is_first) * factor()
             now += took
             kept.did(work, took)
-    result.over = (now + SETUP) / seconds
+    result.over, result.seconds = (now + SETUP) / seconds, now
     return result
 
 
@@ -92,6 +97,43 @@ def test_a_machine_that_stays_as_it_was_timed_hardly_moves_the_length() -> None:
     run = trained(600, 0.3, MACHINES["as thought"], uneven=(0.95, 1.05))
     assert len(run.decisions) <= 2
     assert all(abs(new.slowdown - 1) < 0.1 for new in run.decisions)
+
+
+@pytest.mark.parametrize("machine", ["as thought", "faster from the start", "slower for a while"])
+def test_a_training_that_is_over_and_gets_more_time_saves_draws_and_scores_in_it(machine: str) -> None:
+    first = trained(720, 0.3, MACHINES[machine])
+    more = trained(1200, 0.3, MACHINES[machine], before=first)
+    assert more.over == pytest.approx(1, abs=0.1)
+    assert [more.did.count(work) for work in Work] == [8, 8, 4]
+    assert more.did[-1] is Work.SCORE
+    dear = trained(1200, 0.3, MACHINES[machine], costs=COSTS | {Work.SCORE: 150.0}, before=first)
+    assert dear.over == pytest.approx(1, abs=0.1)
+    assert dear.did[-1] is Work.SCORE
+
+
+def test_steps_that_are_added_at_the_end_change_no_value_that_has_come_to_its_last() -> None:
+    length = Length.of(8)
+    length.decide(4, 6)
+    length.decide(6, 16)
+    length.decide(11, 14)
+    assert [length.at(step) for step in (5, 6, 7, 14)] == pytest.approx([0.75, 1, 1, 1])
+    clock = Clock(0.5, 8, 0.0, length)
+    assert [step for step in range(1, 15) if clock.due(step, 0.0)] == [4, 6, 11, 14]
+
+
+@pytest.mark.parametrize("machine", ["ever slower", "four times slower", "four times faster", "slower for a while"])
+def test_whoever_hears_of_lengths_knows_each_within_a_fifth(machine: str) -> None:
+    """By many small changes too: each line says the length of the line before it."""
+    run = trained(600, 0.3, MACHINES[machine])
+    heard = run.length.decided[0][1]
+    lines = 0
+    for new in run.decisions:
+        assert (new.told is not None) == (abs(new.steps - heard) >= heard / 5)
+        if new.told is not None:
+            assert new.told == heard
+            assert (new.told_slowdown > 1) == (new.steps < heard)
+            heard, lines = new.steps, lines + 1
+    assert len(run.decisions) > lines >= 1
 
 
 def test_a_hiccup_changes_nothing() -> None:

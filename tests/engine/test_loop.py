@@ -291,3 +291,23 @@ def test_a_loss_scale_goes_on_where_it_was(tmp_path: Path) -> None:
     checkpoint = save_checkpoint(tmp_path, rig.state, {}, {})
     restore(checkpoint, verify(checkpoint), fresh.state)
     assert {float(scale.scale) for scale in fresh.state.loss_scales.values()} == {2048.0}
+
+
+@pytest.mark.parametrize(
+    ("at", "words"),
+    [
+        (3, "no checkpoint was written yet, so 3 steps must be done again"),
+        (4, "no checkpoint was written yet, so 4 steps must be done again"),
+        (5, "the checkpoint of step 4 is whole, and 1 step after it must be done again"),
+    ],
+)
+def test_an_interrupt_says_how_many_steps_are_lost(at: int, words: str, tmp_path: Path) -> None:
+    rig = Rig.create(MadeUpFamily())
+
+    def now() -> float:
+        if rig.state.step == at:
+            raise KeyboardInterrupt
+        return 0.0
+
+    with pytest.raises(KeyboardInterrupt, match=words):
+        train(tmp_path, 9, rig=rig, now=now)

@@ -42,7 +42,14 @@ def test_scores_and_their_card(scored: Path, said: list[str]) -> None:
         True,
         "fp32",
     )
+    assert of.compared_with == "60 real pictures of the training set (trained on)"  # as scores while training say it
     assert any("subsets of 60 instead of 1000" in line for line in said)
+
+
+def test_other_pictures_than_those_of_the_training_go_by_their_path(scored: Path, tmp_path: Path) -> None:
+    others = write_pictures(tmp_path / "others", each=15)
+    of = evaluate(scored / "run", others, replace(OPTIONS, metrics=("fid",)), say=quiet).provenance
+    assert of.compared_with == f"30 real pictures of {others}"
 
 
 def test_the_usual_metrics_are_those_that_the_network_can_give(scored: Path, said: list[str]) -> None:

@@ -29,7 +29,7 @@ def slower(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def decide(kept: KeptTime, step: int, *_: object) -> NewLength | None:
         is_new = step == 3 and not kept.length.earlier
-        return NewLength(6, kept.length.steps, 2.0, 60.0, 0.1) if is_new else None
+        return NewLength(6, 8, 2.0, 60.0, 0.1, told=8, told_slowdown=2.0) if is_new else None
 
     monkeypatch.setattr(KeptTime, "decide", decide)
 
@@ -55,7 +55,7 @@ def test_a_score_that_took_the_time_is_the_reason_for_fewer_steps(
 
     def decide(kept: KeptTime, step: int, *_: object) -> NewLength | None:
         is_new = step == 3 and not kept.length.earlier
-        return NewLength(4, kept.length.steps, 0.5, -9.0, 0.1) if is_new else None
+        return NewLength(4, 8, 0.5, -9.0, 0.1, told=8, told_slowdown=0.5) if is_new else None
 
     monkeypatch.setattr(KeptTime, "decide", decide)
     words = [*FIELDS, "training.time=1h"]
@@ -77,7 +77,7 @@ def test_a_new_length_is_told_and_a_resumed_or_repeated_run_does_the_same(tmp_pa
     )
     assert whole.step == 6
     assert any(line.startswith("slower than thought: 6 steps in place of 8; the end stays ") for line in told)
-    assert any(line.startswith("ends at about ") for line in told)
+    assert [line for line in told if line.startswith("ends at about ") and ", after 8 steps: " in line]
     (length,) = events(whole.run, "length")
     assert (length["step"], length["steps"], length["before"]) == (3, 6, 8)
     training = load_recipe(str(whole.run)).training
@@ -86,6 +86,7 @@ def test_a_new_length_is_told_and_a_resumed_or_repeated_run_does_the_same(tmp_pa
     # killed after the decision, and resumed from the checkpoint before it
     words = [*FIELDS, "training.time=1h"]
     resumed = tmp_path / "b"
+    told.clear()
 
     def kill(event: Event) -> None:
         if event["event"] == "step" and event["step"] == 3:
@@ -94,7 +95,8 @@ def test_a_new_length_is_told_and_a_resumed_or_repeated_run_does_the_same(tmp_pa
     with pytest.raises(KeyboardInterrupt):
         train(recipe, pictures, resumed, overrides=words, options=CPU, show=kill)
     assert load_recipe(str(resumed)).training.earlier_lengths == ((3, 8),)
-    assert train(str(resumed), pictures, options=CPU).step == 6
+    assert train(str(resumed), pictures, options=CPU, say=told.append).step == 6
+    assert [line for line in told if line.startswith("ends at about ") and ", after 6 steps: " in line]
     assert same(whole.run, resumed)
 
     # a new run by its recipe: as many steps, by the same schedules, whatever the clock says
@@ -148,13 +150,17 @@ def test_a_time_goes_with_steps_alone(tmp_path: Path) -> None:
 
 
 def test_small_changes_of_a_length_are_events_and_no_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lengths = {3: NewLength(9, 8, 0.02, 60.0, 0.1), 5: NewLength(7, 9, 1.1, 60.0, 0.1, is_news=False)}
+    lengths = {
+        2: NewLength(9, 8, 0.9, 60.0, 0.1),
+        3: NewLength(10, 9, 0.9, 60.0, 0.1, told=8, told_slowdown=0.02),
+        5: NewLength(9, 10, 1.1, 60.0, 0.1),
+    }
     monkeypatch.setattr(KeptTime, "decide", lambda kept, step, *_: lengths.pop(step, None))
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     told: list[str] = []
     words = [FIELDS[0], "training.time=1h"]
     run = train(recipe, pictures, tmp_path / "run", overrides=words, options=CPU, say=told.append).run
-    assert [event["steps"] for event in events(run, "length")] == [9, 7]
+    assert [event["steps"] for event in events(run, "length")] == [9, 10, 9]
     assert [line.partition(";")[0] for line in told if "in place of" in line] == [
-        "steps take about 0.1 s: 9 steps in place of 8"
+        "steps take about 0.1 s: 10 steps in place of 8"
     ]

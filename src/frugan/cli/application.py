@@ -129,7 +129,7 @@ def _reporting_interrupts(command: str) -> Iterator[None]:
     """Report an interrupt: typer ends silently on a second Ctrl-C, which leaves the state of the training unclear."""
     try:
         yield
-    except KeyboardInterrupt:
-        saved = "; what was saved before is whole" if command in TRAINING else ""
+    except KeyboardInterrupt as interrupt:  # of a training that had begun, it says what is lost
+        saved = f"; {str(interrupt) or 'what was saved before is whole'}" if command in TRAINING else ""
         Console(stderr=True, highlight=False).print(f"\ninterrupted: stopped at once{saved}")
         raise typer.Exit(INTERRUPTED) from None

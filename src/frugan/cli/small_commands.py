@@ -59,6 +59,7 @@ def card(
     ] = None,
     title: Annotated[str, typer.Option(help="of the card and its page; default: the run's name")] = "",
     by: Annotated[str, typer.Option(help="who made it, for the card to say")] = "",
+    replace: Annotated[bool, typer.Option("--replace", help="write over a card that was edited")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a folder to share: weights, recipe, samples, and a model card with scores and how they were measured.
@@ -70,7 +71,9 @@ def card(
     from frugan.conversion.model_card import write_card
 
     _tell_of_licence(licence)
-    folder = write_card(run, out, licence=licence, space=space, runtime=runtime, title=title, by=by, say=say)
+    folder = write_card(
+        run, out, licence=licence, space=space, runtime=runtime, title=title, by=by, replace=replace, say=say
+    )
     if as_json:
         print_json({"folder": str(folder)})
         return

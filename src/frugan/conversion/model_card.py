@@ -1,5 +1,6 @@
 """`card`: a folder with a run's weights and its model card, for other people."""
 
+import hashlib
 import json
 import re
 import shutil
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 from PIL import Image
 
@@ -20,6 +21,7 @@ from frugan.conversion.written import write_whole
 from frugan.engine.run.checkpoint import EMA_FILE, STATE_FILE, step_in_name
 from frugan.engine.run.events import read_events
 from frugan.engine.run.run_folder import RunFolder
+from frugan.engine.run.tensor_files import read_metadata
 from frugan.errors import BadInput
 from frugan.files import read_json
 from frugan.metrics.scores import Provenance, half_width
@@ -172,13 +174,19 @@ def _use(facts: CardFacts) -> Iterator[str]:
     kind = "averaged over training (EMA)" if facts.weights.path.name == EMA_FILE else "as training left them"
     yield "## Use"
     yield ""
-    yield "```python"
-    yield "import frugan"
+    yield "With frugan, a Python program that trains big image generators on the GPU you have (Apache-2.0):"
     yield ""
-    yield f'networks = frugan.load("{WEIGHTS}")'
+    yield "```"
+    yield f"frugan sample {WEIGHTS} --out samples"
     yield "```"
     yield ""
-    yield f"`frugan sample {WEIGHTS} --out samples` draws pictures. The file holds {networks}, {kind}:"
+    yield "In Python:"
+    yield ""
+    yield "```python"
+    yield from _python(facts)
+    yield "```"
+    yield ""
+    yield f"The file holds {networks}, {kind}:"
     yield "numbers alone, so that opening it runs no code."
     yield ""
     if facts.class_names:
@@ -186,6 +194,25 @@ def _use(facts: CardFacts) -> Iterator[str]:
         more = len(facts.class_names) - MOST_CLASSES
         yield f"Classes, from 0 on: {shown}" + (f" and {more:,} more." if more > 0 else ".")
         yield ""
+
+
+def _python(facts: CardFacts) -> Iterator[str]:
+    """Lines that draw pictures, or give the networks where these draw none from latents."""
+    recipe = facts.weights.recipe
+    drawing = recipe.kind.drawing(recipe.networks, recipe.kind.build(recipe.networks, "meta"))
+    if drawing is None:
+        yield "import frugan"
+        yield ""
+        yield f'networks = frugan.load("{WEIGHTS}")'
+        return
+    yield "import torch"
+    yield ""
+    yield "import frugan"
+    yield ""
+    yield f'generator = frugan.load_generator("{WEIGHTS}")'
+    yield "z = torch.randn(4, generator.latent_size)"
+    chosen = ", torch.arange(4) % generator.classes" if drawing.classes else ""
+    yield f"pictures = generator(z{chosen})  # [4, C, {recipe.resolution}, {recipe.resolution}] in [-1, 1]"
 
 
 def _training(facts: CardFacts) -> Iterator[str]:
@@ -329,6 +356,46 @@ def _line(text: str) -> str:
 
 FILES = (CARD, WEIGHTS, RECIPE_FILE, PICTURE)
 """All that is written without a page."""
+ABOUT_CARD = "card"
+"""Metadata of the weights beside a card, as JSON: the digest of its text, and the title and author that were given."""
+
+
+@dataclass(frozen=True)
+class CardBefore:
+    """The card that a folder has already, by the weights beside it."""
+
+    digest: str = ""  # SHA-256 of the card as it was written; empty: nobody knows
+    title: str = ""  # as was given, like the two below; empty: none was
+    by: str = ""
+    licence: str = ""
+
+    @classmethod
+    def of(cls, folder: Path) -> Self:
+        """Read what a folder's weights say of its card."""
+        if not (folder / WEIGHTS).is_file():
+            return cls()
+        try:
+            metadata = read_metadata(folder / WEIGHTS)
+            about = json.loads(metadata[ABOUT_CARD])
+            given = {name: str(about[name]) for name in ("digest", "title", "by")}
+        except (BadInput, KeyError, ValueError, TypeError):  # damaged, or of no card: one there may be somebody's own
+            return cls()
+        return cls(**given, licence=metadata.get("licence", ""))
+
+    def refuse_edited(self, card: Path) -> None:
+        """Refuse to write over a card that may be another than was written.
+
+        Raises:
+            BadInput: it is there, and is not known to be as it was written.
+        """
+        if not card.exists() or (self.digest and _digest(card.read_bytes()) == self.digest):
+            return
+        edited = "was edited since frugan wrote it" if self.digest else "is there, and may be somebody's own"
+        raise BadInput(f"{card}: {edited}; choose another --out, or add --replace to write over it")
+
+
+def _digest(text: bytes) -> str:
+    return hashlib.sha256(text).hexdigest()
 
 
 def write_card(
@@ -340,9 +407,12 @@ def write_card(
     runtime: str | Path | None = None,
     title: str = "",
     by: str = "",
+    replace: bool = False,
     say: Say = quiet,
 ) -> Path:
     """Write a folder that can be given away: model card, weights, recipe, sample grid.
+
+    A folder that has a card is written again, with the licence, title and author of before where none are given.
 
     Args:
         run: a run folder, or one of its checkpoints.
@@ -351,21 +421,18 @@ def write_card(
         space: also a page that draws in a browser, as `export_site` writes it: the folder is a static Space of the
             Hugging Face hub.
         runtime, title, by: as for `export_site`.
-        say: is told of damaged checkpoints that were passed over, and of a licence that is missing.
+        replace: write over a card that was edited, or that nobody knows to be frugan's.
+        say: is told of damaged checkpoints that were passed over, of what is taken from the card before, and of a
+            licence that is missing.
 
     Returns:
         The folder.
 
     Raises:
-        BadInput: no run, without a checkpoint, or the folder holds other files; or of the page as `export_site`.
+        BadInput: no run, without a checkpoint, or the folder holds other files or an edited card; or of the page as
+            `export_site`. Nothing was written then.
     """
     weights = Weights.open(run, say)
-    licence = licence.strip() or weights.licence
-    if not licence:
-        say(
-            "licence: none was given, so the card says that others must ask; expected with --licence what they may do "
-            "with the weights: a name such as cc-by-4.0, or a sentence"
-        )
     folder = RunFolder(Path(run)) if RunFolder(Path(run)).exists else RunFolder.holding(weights.path)
     if folder is None:
         raise BadInput(f"{run}: belongs to no run folder, which a card is made from")
@@ -373,6 +440,21 @@ def write_card(
     there = {entry.name for entry in target.iterdir()} if target.is_dir() else set()
     if others := sorted(there - {*FILES, *(SITE if space else ())}):
         raise BadInput(f"{target}: holds other files ({', '.join(others[:3])}); choose another --out")
+    before = CardBefore.of(target)
+    if not replace:
+        before.refuse_edited(target / CARD)
+    given = {"title": title.strip(), "by": by.strip(), "licence": licence.strip()}
+    kept = {name: words for name in given if not given[name] and (words := getattr(before, name))}
+    if kept:
+        words = ", ".join(f"--{name} {json.dumps(words, ensure_ascii=False)}" for name, words in kept.items())
+        say(f"as on the card before: {words}; give another to change it")
+    title, by, licence = (given | kept).values()
+    licence = licence or weights.licence
+    if not licence:
+        say(
+            "licence: none was given, so the card says that others must ask; expected with --licence what they may do "
+            "with the weights: a name such as cc-by-4.0, or a sentence"
+        )
     facts = _facts(folder, weights, AboutModel.of(weights, title=title, by=by))
     if space:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -382,14 +464,16 @@ def write_card(
             for file in site.iterdir():
                 file.replace(target / file.name)
     target.mkdir(parents=True, exist_ok=True)
+    text = card_text(facts, licence, space=space).encode()
+    about = {ABOUT_CARD: json.dumps({"digest": _digest(text), "title": title, "by": by}, ensure_ascii=False)}
     metadata = weights_metadata(weights.recipe, weights.class_names, step=facts.weights.step, licence=licence)
-    write_whole(target / WEIGHTS, weights.read(), metadata)
+    write_whole(target / WEIGHTS, weights.read(), metadata | about)
     (target / RECIPE_FILE).write_text(dump_recipe(weights.recipe), "utf-8")
     if facts.grid is not None:
         shutil.copyfile(facts.grid.file, target / PICTURE)
     else:
         (target / PICTURE).unlink(missing_ok=True)
-    (target / CARD).write_text(card_text(facts, licence, space=space), "utf-8")
+    (target / CARD).write_bytes(text)
     return target
 
 

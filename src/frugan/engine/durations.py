@@ -216,12 +216,17 @@ class Length:
 
     def at(self, step: float) -> float:
         """Return the progress after `step` steps, from 0 to 1."""
-        progress = 0.0
+        return min(1.0, self.ends_at(step))
+
+    def ends_at(self, step: float) -> float:
+        """Return the progress after `step` steps, which goes on to 2 where steps were added at the end, and so on."""
+        progress, goal = 0.0, 1.0
         for (begin, steps), (end, _) in itertools.pairwise([*self.decided, (self.steps, self.steps)]):
             part = min(step, end) - begin
             if part > 0:
-                progress += (1 - progress) * part / (steps - begin)
-        return min(1.0, progress)
+                goal += math.isclose(progress, goal)
+                progress += (goal - progress) * part / (steps - begin)
+        return progress
 
 
 @dataclass(frozen=True)
@@ -287,10 +292,13 @@ class Clock:
         return (steps - step) * (1 if self.every.unit == "steps" else self.batch) / self.every.amount
 
     def _times(self, step: int) -> int:
-        """Return how often a share of the length was reached by `step`, by rounding as near as it can be known."""
+        """Return how often a share of the length was reached by `step`, by rounding as near as it can be known.
+
+        Steps that were added at the end have shares of their own: nothing would come due in them otherwise.
+        """
         assert self.length is not None
         assert isinstance(self.every, float)
-        return int(self.length.at(step) / self.every + 1e-9)
+        return int(self.length.ends_at(step) / self.every + 1e-9)
 
 
 @dataclass

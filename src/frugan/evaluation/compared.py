@@ -33,7 +33,8 @@ class Compared:
     pictures: PictureSet | None = None
     file_moments: FileMoments | None = None  # moments from a file, for the Fréchet distance
     doubt: str | None = None  # reason to doubt scores by these pictures; None: there is none
-    held_out: bool = False  # whether these are the pictures that the training held out
+    # which pictures these are to the training: TRAINED_ON, HELD_OUT, or "all" of those given, where nobody knows
+    split: str = "all"
 
 
 def compared_with(
@@ -60,9 +61,11 @@ def compared_with(
         spoilt = spoilt_by_change(part, known.values())
         if spoilt is not None:
             say(f"warning: {spoilt}")
-        return Compared(test, moments, spoilt, held_out=True)
+        return Compared(test, moments, spoilt, HELD_OUT)
     if any(run_data.held_out == pictures.digest for run_data in known.values()):
-        return Compared(pictures, moments, held_out=True)
+        return Compared(pictures, moments, split=HELD_OUT)
+    if any(run_data.held_out is None and run_data.digest == pictures.digest for run_data in known.values()):
+        return Compared(pictures, moments, split=TRAINED_ON)
     if isinstance(part, int | float):
         say(
             f"data: the training held out data.holdout={part} of its pictures; whether these are they cannot be told, "
@@ -97,6 +100,10 @@ def test_folder(recipe: Recipe, say: Say) -> Path:
 
 HELD_OUT = "held out"
 """Split of the pictures that a training never saw."""
+TRAINED_ON = "trained on"
+"""Split of the pictures that it saw, all of them."""
+TRAINING_SET = "the training set"
+"""Names the pictures of a training where it is known that they are these, whatever path they have."""
 
 
 def are_unseen_digits(data: str | Path | PictureSet | None) -> bool:

@@ -9,7 +9,15 @@ from frugan.accelerator.device import disable_reduced_precision
 from frugan.data.formats.picture_set import PictureSet
 from frugan.engine.ranks.place import Place
 from frugan.engine.run.checkpoint import NETWORKS_FILE
-from frugan.evaluation.compared import HELD_OUT, Compared, are_unseen_digits, compared_with, described, test_folder
+from frugan.evaluation.compared import (
+    TRAINED_ON,
+    TRAINING_SET,
+    Compared,
+    are_unseen_digits,
+    compared_with,
+    described,
+    test_folder,
+)
 from frugan.evaluation.reference import network_for, refuse_others
 from frugan.evaluation.scorer import (
     UNSEEN_BY_THE_DEMO,
@@ -126,10 +134,11 @@ def _curve(
     compared = compared_with(weights, data, options, network, say, progress) if first else Compared()
     if are_unseen_digits(data) and options.split == "all":
         options = replace(options, split=UNSEEN_BY_THE_DEMO)
-    if compared.held_out and options.split == "all":
-        options = replace(options, split=HELD_OUT)
+    if options.split == "all":
+        options = replace(options, split=compared.split)
+    where = TRAINING_SET if options.split == TRAINED_ON else described(data)
     pictures, moments = compared.pictures, compared.file_moments
-    scorer = Scorer(weights.recipe, network, pictures, options, described(data), say, progress, moments, ranks)
+    scorer = Scorer(weights.recipe, network, pictures, options, where, say, progress, moments, ranks)
     averaged = weights.path.name != NETWORKS_FILE
     scored = [
         scorer.score(lambda: networks, draw, device, str(weights.path), weights.step, ema=averaged) for draw in draws

@@ -62,10 +62,8 @@ def keep_time(run: TrainRun, step: int, saved: Mapping[str, Any], kept: dict[str
         if setup < took:
             run.choose(f"the start took {duration(took)} of {promised}: the end is put off by {duration(took - setup)}")
     kept[SETUP] = round(setup, 3)
-    cycle = math.lcm(*(phase.every for phase in run.training.phases))
-    kept_time = KeptTime(promised.amount, length, setup, cycle)
     trained = float(saved.get("seconds", 0.0))
-    left = kept_time.left(trained)
+    left = max(0.0, promised.amount - setup - trained)
     if step >= length.steps and step and left > TOLERANCE * promised.amount:
         length.decide(step, step + max(1, int(left / (trained / step))))
         run.folder.write_recipe(run.recipe_now.model_dump(mode="json"))
@@ -73,28 +71,32 @@ def keep_time(run: TrainRun, step: int, saved: Mapping[str, Any], kept: dict[str
         run.choose(f"{run.folder.path} is finished, and its {promised} are over; a longer --for trains longer")
     else:
         run.choose(
-            f"ends at about {_clock_in(left)}: steps are added or left out when they turn out faster or slower than "
-            f"thought (training.time={promised})"
+            f"ends at about {_clock_in(left)}, after {length.steps:,} steps: some are added or left out when they "
+            f"turn out faster or slower than thought (training.time={promised})"
         )
-    return kept_time
+    cycle = math.lcm(*(phase.every for phase in run.training.phases))
+    return KeptTime(promised.amount, length, setup, cycle)  # with the length that was told just now
 
 
 def report_new_length(run: TrainRun, new: NewLength) -> Mapping[str, str]:
     """Log and tell a new length, write the recipe with it, and return the metadata of weights files for it."""
-    if not 1 / UNKNOWN < new.slowdown < UNKNOWN:
-        why = f"steps take about {duration(new.step_seconds)}"
-    elif abs(new.slowdown - 1) >= NOTICEABLE and (new.slowdown > 1) == (new.steps < new.before):
-        why = "slower than thought" if new.slowdown > 1 else "faster than thought"
-    else:
-        why = f"grids and scores take {'less' if new.steps > new.before else 'more'} time than was kept for them"
     recipe = run.recipe_now
     run.folder.write_recipe(recipe.model_dump(mode="json"))
     at = recipe.training.earlier_lengths[-1][0] if recipe.training.earlier_lengths else 0
     run.log.write("length", step=at, steps=new.steps, before=new.before, slowdown=round(new.slowdown, 3))
-    end = f"the end stays {_clock_in(new.seconds_left)}" if new.seconds_left > 0 else "the time is over"
-    if new.is_news and run.is_first:  # the event is in the log already
-        run.say(f"{why}: {new.steps:,} steps in place of {new.before:,}; {end}")
+    if new.told is not None and run.is_first:  # the event is in the log already
+        end = f"the end stays {_clock_in(new.seconds_left)}" if new.seconds_left > 0 else "the time is over"
+        run.say(f"{_why(new, new.told)}: {new.steps:,} steps in place of {new.told:,}; {end}")
     return weights_metadata(recipe, run.class_names)
+
+
+def _why(new: NewLength, told: int) -> str:
+    """Give the reason for a length in place of the one that was told last."""
+    if not 1 / UNKNOWN < new.told_slowdown < UNKNOWN:
+        return f"steps take about {duration(new.step_seconds)}"
+    if abs(new.told_slowdown - 1) >= NOTICEABLE and (new.told_slowdown > 1) == (new.steps < told):
+        return "slower than thought" if new.told_slowdown > 1 else "faster than thought"
+    return f"grids and scores take {'less' if new.steps > told else 'more'} time than was kept for them"
 
 
 def _clock_in(seconds: float) -> str:

@@ -26,11 +26,13 @@ from frugan.engine.run.tensor_files import write_tensors
 from frugan.errors import BadInput
 from frugan.metrics.scores import REAL, Provenance, proportion_half_width
 from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
 from frugan.reporting.grids import ROWS_KEYWORD
 from frugan.setup.networks import Weights, load, save, weights_metadata
 from frugan.setup.recipe_setup import build_networks
 
 RECIPE = load_recipe("biggan-digits-32", ["networks.generator_channels=2", "networks.discriminator_channels=2"])
+FACES = load_recipe("saehd-demo-64")
 PROVENANCE = Provenance(
     network="inception",
     network_digest="0123456789abcdef",
@@ -198,6 +200,32 @@ def test_the_weights_beside_it_need_nothing_else(made: Path, tmp_path: Path) -> 
     assert frugan.load_recipe(str(tmp_path / "card" / "recipe.toml")) == RECIPE
 
 
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        RECIPE,
+        load_recipe("stylegan2-small-64", ["networks.channel_max=4", "networks.mapping_layers=1"]),
+        load_recipe("biggan-small-32", ["networks.generator_channels=2", "networks.classes=1"]),
+    ],
+    ids=["classes", "styles", "no classes"],
+)
+def test_the_lines_of_python_on_a_card_draw_pictures(
+    recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    save({"G": build_networks(recipe)["G"]}, recipe, tmp_path / "weights.safetensors")
+    use = card_text(replace(FACTS, weights=Weights.open(tmp_path / "weights.safetensors")), "").partition("## Use")[2]
+    assert "```\nfrugan sample weights.safetensors --out samples\n```" in use.partition("```python")[0]
+    drawn: dict[str, Any] = {}
+    exec(use.partition("```python\n")[2].partition("```")[0], drawn)
+    assert drawn["pictures"].shape[2:] == (recipe.resolution, recipe.resolution)
+
+
+def test_a_card_of_faces_says_how_their_networks_are_loaded() -> None:
+    text = card_text(replace(FACTS, weights=Weights(Path("ema.safetensors"), weights_metadata(FACES))), "")
+    assert 'networks = frugan.load("weights.safetensors")' in text
+
+
 def test_a_recipe_that_was_changed_is_refused(made: Path, tmp_path: Path) -> None:
     file = tmp_path / "weights.safetensors"
     save({"G": build_networks(RECIPE)["G"]}, RECIPE, file)
@@ -259,6 +287,35 @@ def test_the_command(made: Path, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout) == {"folder": str(out)}
     assert "\n# Ciphers\n\nMade by Ada with frugan: BigGAN" in (out / "README.md").read_text("utf-8")
+
+
+def test_a_card_is_written_again_as_it_was_asked_for(made: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    first = write_card(made, tmp_path / "card", licence="cc0-1.0", title="Flowers", by="Ada") / "README.md"
+    before = first.read_text("utf-8")
+    write_card(made, tmp_path / "card", say=said.append)
+    assert first.read_text("utf-8") == before
+    assert [line for line in said if '--title "Flowers", --by "Ada", --licence "cc0-1.0"' in line]
+    write_card(made, tmp_path / "card", title="Roses")
+    assert first.read_text("utf-8") == before.replace("# Flowers", "# Roses")
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_card_that_somebody_edited_is_not_written_over(made: Path, tmp_path: Path, *, known: bool) -> None:
+    folder = write_card(made, tmp_path / "card", licence="cc0-1.0", by="Ada")
+    if known:
+        (folder / "README.md").write_text("My own words.", "utf-8")
+    else:  # as of an older frugan
+        (folder / "weights.safetensors").unlink()
+    there = {file.name: file.read_bytes() for file in folder.iterdir()}
+    words = ["card", str(made), "--out", str(folder), "--title", "Roses"]
+    refused = CliRunner().invoke(application(), words)
+    assert isinstance(refused.exception, BadInput)
+    assert "choose another --out, or add --replace" in str(refused.exception)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == there
+    replaced = CliRunner().invoke(application(), [*words, "--replace"])
+    assert replaced.exit_code == 0, replaced.output
+    assert f"# Roses\n\nMade {'by Ada ' if known else ''}with frugan" in (folder / "README.md").read_text("utf-8")
 
 
 def test_a_space_has_a_page_beside_the_card(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

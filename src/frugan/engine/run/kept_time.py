@@ -3,7 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from frugan.engine.durations import Clock, Length
@@ -34,7 +34,7 @@ LATEST = 0.1
 CHEAP_AGAIN = 0.7
 """Part of that share which scores must come down to before there are more of them again."""
 NEWS = 0.2
-"""Change of the length, as a share, from which on people hear of it."""
+"""Change of the length, as a share of the last one that people heard of, from which on they hear of it."""
 DIGITS = 3
 """Digits of the number of steps that are left: more would be noise."""
 
@@ -56,7 +56,8 @@ class NewLength:
     slowdown: float  # how many times as long as before a step takes
     seconds_left: float  # until the end
     step_seconds: float  # that a step takes now
-    is_news: bool = True  # far enough from the last one that was told for people to hear of it
+    told: int | None = None  # steps in all that people heard of last; None: too near to this for them to hear of it
+    told_slowdown: float = 1.0  # how many times as long as then a step takes
 
 
 @dataclass
@@ -79,8 +80,12 @@ class KeptTime:
     _first: float = 0.0  # what the first score is expected to take besides, in steps of that time
     _pace: float | None = None  # seconds a step that the present length was decided by
     _dear: bool = False  # whether scores take too much of the time
-    _told: int | None = None  # the last length that was told to people; None: that at the start
+    _told: int = field(init=False)  # the last length that was told to people; at first, that of the start
+    _slowdown: float = 1.0  # how many times as long as then a step takes
     _decided_at: float = -math.inf  # seconds of training at the last decision
+
+    def __post_init__(self) -> None:
+        self._told = self.length.steps
 
     def begins(self, now: float) -> None:
         """Note that a step begins, which ends the one before it."""
@@ -170,10 +175,12 @@ class KeptTime:
         if steps == before:
             return None
         slowdown, self._pace, self._decided_at = pace / self._pace, pace, seconds
-        told = self._told or before
-        is_news = abs(steps - told) >= NEWS * told
-        self._told = steps if is_news else told
-        return NewLength(steps, before, slowdown, left, pace, is_news)
+        self._slowdown *= slowdown
+        new = NewLength(steps, before, slowdown, left, pace)
+        if abs(steps - self._told) >= NEWS * self._told:
+            new = replace(new, told=self._told, told_slowdown=self._slowdown)
+            self._told, self._slowdown = steps, 1.0
+        return new
 
     def _mean_of(self, share: float) -> float | None:
         """Return the mean of the last steps that take this share of the time; None: fewer than a cycle were seen."""

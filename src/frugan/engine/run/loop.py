@@ -26,6 +26,7 @@ from frugan.engine.run.checkpoint import (
     Checkpoint,
     checkpoint_name,
     keep_newest,
+    list_checkpoints,
     save_checkpoint,
     set_aside,
 )
@@ -36,6 +37,7 @@ from frugan.engine.run.step_log import FINITE_STEPS, Diverged, Readout, StepLog,
 from frugan.engine.state.state import TrainingState
 from frugan.engine.step.step import Step
 from frugan.engine.step.update import NextPlan, PhaseResult
+from frugan.wording import count
 
 QUICK_SECONDS = 2.0
 """Grids that took no longer are still drawn when training is asked to stop."""
@@ -230,10 +232,13 @@ class Loop:
     def _saving_on_error(self) -> Iterator[None]:
         """Save before an error goes on, as a stop does; where that cannot be done, the error is enough to tell.
 
-        Several ranks do not meet to save: others may wait for what will not come.
+        Several ranks do not meet to save: others may wait for what will not come. An interrupt saves nothing, and says
+        what that loses.
         """
         try:
             yield
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(self._lost()) from None
         except Exception as error:
             # a step that was not looked back on is not counted yet: the last checkpoint is truer
             is_whole = self.state.step > 0 and not self.state.within_step and self._ran is None and self.ranks.size == 1
@@ -242,6 +247,15 @@ class Loop:
                     self.steps.read()
                     self._save_and_prune()
             raise
+
+    def _lost(self) -> str:
+        """Say how many steps go with this process."""
+        checkpoints = list_checkpoints(self.run.checkpoints)
+        if not checkpoints:
+            return f"no checkpoint was written yet, so {count(self.state.step, 'step')} must be done again"
+        newest = checkpoints[-1].step
+        lost = count(max(0, self.state.step - newest), "step")
+        return f"the checkpoint of step {newest:,} is whole, and {lost} after it must be done again"
 
     @property
     def _is_first(self) -> bool:
