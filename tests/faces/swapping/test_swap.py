@@ -10,17 +10,18 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from PIL import ExifTags, Image
 from torch import Tensor
 
 from cli.calling import Frugan, frugan
-from faces.swapping.drawn_frames import draw_film
+from faces.swapping.drawn_frames import background, draw_film
 from frugan.errors import BadInput
 from frugan.faces.data.dfl_jpeg import write_face_jpeg
 from frugan.faces.data.face import FaceType, FaceTypeOption
 from frugan.faces.data.faceset import open_faceset, pack_faceset
 from frugan.faces.data.swap import FaceSwap
 from frugan.faces.swapping.composing import Look, MaskMode, compose
-from frugan.faces.swapping.frames import find_frames
+from frugan.faces.swapping.frames import SUFFIXES, find_frames, write_frame
 from frugan.faces.swapping.swap import MaskNetwork, Swapper, swap_frames
 from frugan.recipe.loading import load_recipe
 from frugan.setup.networks import build, save
@@ -152,6 +153,30 @@ def test_ctrl_c_says_what_is_done_and_that_the_same_command_goes_on(
     assert told[-1] == f"{tmp_path / 'out'}: 3 of 5 frames done; the same command goes on"
     _swap(weights, *film, tmp_path / "out")
     assert len(stamps(tmp_path / "out")) == FACES + EMPTY + 1
+
+
+def test_swapped_frames_say_that_they_are_synthetic(film: tuple[Path, Path], weights: Path, tmp_path: Path) -> None:
+    _swap(weights, *film, tmp_path / "out")
+    for path in (tmp_path / "out").glob("*.png"):
+        with Image.open(path) as picture:
+            says = str(picture.info.get("Description", ""))
+        expected = "" if path.name.startswith("9") else "synthetic: made by a quick96 network at step 0"
+        assert says == expected, path.name
+
+
+@pytest.mark.parametrize("suffix", [suffix for suffix in SUFFIXES if suffix != ".png"])
+def test_frames_of_every_kind_carry_texts_and_their_pixels(tmp_path: Path, suffix: str) -> None:
+    pixels = background(0)
+    for name in (f"frame{suffix}", f"FRAME{suffix.upper()}"):
+        path = tmp_path / name
+        write_frame(path, pixels, {"Software": "frugan", "Description": "synthetic"})
+        with Image.open(path) as picture:
+            says = picture.getexif().get(ExifTags.Base.ImageDescription)
+        assert says == (None if suffix == ".bmp" else "Software: frugan\nDescription: synthetic")
+        read = cv2.imread(str(path))
+        assert read is not None
+        far = np.abs(read.astype(int) - pixels).max()
+        assert far <= (8 if suffix in (".jpg", ".jpeg") else 0)
 
 
 def _red(faces: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,5 +1,6 @@
 """Frames, the aligned faces that were cut from them, and the folder that swapped frames go into."""
 
+import io
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -11,6 +12,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import ExifTags, Image
+from PIL.PngImagePlugin import PngInfo
 
 from frugan.errors import BadInput
 from frugan.faces.data.dfl_jpeg import read_face_jpeg
@@ -27,6 +30,8 @@ SETTINGS_FILE = "swap.json"
 ORIGINS = "frames"
 """Key in it: frame's name -> digest of what it was made of."""
 JPEG_QUALITY = 100
+PNG_LEVEL = 1
+"""Frames are many: packing them better takes several times as long."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,17 +228,32 @@ def open_out(out: Path, frames: Sequence[Frame], settings: Mapping[str, Any]) ->
     return folder
 
 
-def write_frame(path: Path, pixels: NDArray[np.uint8]) -> None:
+def write_frame(path: Path, pixels: NDArray[np.uint8], about: Mapping[str, str]) -> None:
     """Write a frame as its name says, whole or not at all; JPEGs in the best quality.
+
+    Args:
+        pixels: BGR [H, W, 3].
+        about: texts that it carries, as PNG text, EXIF or TIFF description; a BMP has no room for them.
 
     Raises:
         OSError: the disk is full or cannot be written.
     """
-    cv2 = opencv()
-    how = [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY] if path.suffix.lower() in (".jpg", ".jpeg") else []
-    _, encoded = cv2.imencode(path.suffix.lower(), pixels, how)
+    kind = Image.registered_extensions()[path.suffix.lower()]
+    chunks, exif = PngInfo(), Image.Exif()
+    for keyword, text in about.items():
+        chunks.add_itxt(keyword, text)
+    exif[ExifTags.Base.ImageDescription] = "\n".join(f"{keyword}: {text}" for keyword, text in about.items())
+    options: Mapping[str, Mapping[str, Any]] = {
+        "PNG": {"pnginfo": chunks, "compress_level": PNG_LEVEL},
+        "JPEG": {"quality": JPEG_QUALITY, "exif": exif},
+        "WEBP": {"lossless": True, "exif": exif},
+        "TIFF": {"compression": "tiff_lzw", "exif": exif},
+        "BMP": {},
+    }
+    file = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels[:, :, ::-1])).save(file, kind, **options[kind])
     with atomic_file(path) as beside:
-        write_flushed(beside, encoded.tobytes())
+        write_flushed(beside, file.getvalue())
 
 
 def copy_frame(path: Path, to: Path) -> None:

@@ -199,7 +199,7 @@ def swap_frames(
         needed = "needs a network of XSeg: add --xseg RUN" if xseg is None else "asks for none: leave out --xseg"
         raise BadInput(f"--mask {look.mask}: {needed}")
     there = find_frames(Path(frames), Path(aligned), say)
-    with _opened(source, xseg, look, device, say) as (swapper, steps):
+    with _opened(source, xseg, look, device, say) as (swapper, steps, about):
         folder = open_out(Path(out), there, {**asdict(look), **steps})
         left, anew = folder.left, len(folder.changed)
         with_faces = [frame for frame in left if frame.faces]
@@ -221,7 +221,7 @@ def swap_frames(
                     with folder.making(frame) as path:
                         copy_frame(frame.path, path)
                     note()
-            _run(swapper, with_faces, folder, workers, note)
+            _run(swapper, with_faces, folder, about, workers, note)
         except KeyboardInterrupt:
             say(f"{out}: {kept + done:,} of {count(len(there), 'frame')} done; the same command goes on")
             raise
@@ -234,12 +234,19 @@ def swap_frames(
     return result
 
 
-def _run(swapper: Swapper, frames: Sequence[Frame], folder: SwapFolder, workers: int, note: Callable[[], None]) -> None:
+def _run(
+    swapper: Swapper,
+    frames: Sequence[Frame],
+    folder: SwapFolder,
+    about: Mapping[str, str],
+    workers: int,
+    note: Callable[[], None],
+) -> None:
     """Threads read ahead and write behind; at most so many frames are held that all threads are busy."""
 
     def write(cut: _Cut, faces: list[SwappedFace]) -> None:
         with folder.making(cut.frame) as path:
-            write_frame(path, swapper.compose(cut, faces))
+            write_frame(path, swapper.compose(cut, faces), about)
 
     coming, waiting = iter(frames), 2 * workers
     with ThreadPoolExecutor(workers, "frugan-swap") as pool:
@@ -267,8 +274,8 @@ def _run(swapper: Swapper, frames: Sequence[Frame], folder: SwapFolder, workers:
 @contextmanager
 def _opened(
     source: str | Path, xseg: str | Path | None, look: Look, device: str, say: Say
-) -> Iterator[tuple[Swapper, dict[str, str]]]:
-    """Give the networks, prepared, and which ones they are, for the settings that OUT keeps.
+) -> Iterator[tuple[Swapper, dict[str, str], Mapping[str, str]]]:
+    """Give the networks, prepared, which ones they are, for the settings that OUT keeps, and what frames say of them.
 
     Raises:
         BadInput: there are no such weights, or they swap no faces.
@@ -301,4 +308,4 @@ def _opened(
             )
             which["xseg"] = f"{of_masks.weights.path.resolve()} at step {of_masks.weights.step}"
         device_used = next(next(iter(opened.networks.values())).parameters()).device
-        yield Swapper(swap, masks, look, device_used), which
+        yield Swapper(swap, masks, look, device_used), which, opened.provenance
