@@ -18,8 +18,10 @@ from cli.calling import Frugan
 from faults.small_runs import OUTSIDE, minigan_and_pictures
 from frugan.cli.main import run
 from frugan.faces.data.faceset import find_facesets, open_faceset
+from frugan.recipe.loading import load_recipe
 from frugan.recipes import built_in
-from frugan.training.run import TrainingOptions
+from frugan.training import training
+from frugan.training.run import TrainingOptions, TrainingResult
 from frugan.training.training import train
 from frugan.version import __version__
 from training.pictures import RECIPE, write_pictures, write_recipe
@@ -39,6 +41,23 @@ def test_a_scheduler_is_told_by_75_to_come_back(
     refused = frugan(*words, "--stop-after", "4 steps")
     assert refused.returncode == 2
     assert "--stop-after 4 steps: expected a time such as 23h" in refused.stderr
+
+
+def test_sample_grids_are_named_where_some_were_drawn(
+    frugan: Frugan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe, out = write_recipe(tmp_path), tmp_path / "run"
+    out.mkdir()
+    (out / "recipe.json").write_text(load_recipe(recipe).model_dump_json(), "utf-8")
+
+    def stopped(*_: object, **__: object) -> TrainingResult:
+        return TrainingResult(out, step=3, finished=False, seconds=5.0, threads=1)
+
+    monkeypatch.setattr(training, "train", stopped)
+    words = ["train", recipe, "--data", str(tmp_path), "--out", str(out)]
+    assert f"the same command goes on\nNext: frugan sample {out} --out samples" in frugan(*words).stdout
+    (out / "samples").mkdir()
+    assert f"Sample grids: {out / 'samples'}. Next: frugan sample {out} --out samples" in frugan(*words).stdout
 
 
 @pytest.fixture

@@ -124,6 +124,20 @@ def test_what_is_not_used_at_present_is_kept(tmp_path: Path, archi: str, options
     assert load_recipe(str(run / "recipe.toml")).objective.model_dump()["pretrain"] is pretrain
 
 
+@pytest.mark.parametrize("target_iter", [0, 1234])
+def test_an_imported_model_is_trained_for_a_time_that_counts_from_the_import(
+    tmp_path: Path, said: list[str], target_iter: int
+) -> None:
+    """Its steps took no time here, and it is endless, or has come to its end."""
+    run, _ = there(tmp_path, model_of(batch_size=2, target_iter=target_iter), "training.precision=fp32")
+    result = train(str(run / "recipe.toml"), DATA, run, for_time="2s", options=CPU, say=said.append)
+    assert result.finished
+    assert 1234 < result.step < 1234 + 2000
+    training = load_recipe(str(run)).training
+    assert (str(training.time), str(training.duration)) == ("2s", f"{result.step} steps")
+    assert not any("1,000,000,000" in line for line in said)
+
+
 @pytest.mark.long
 def test_a_parked_discriminator_is_taken_up_again(tmp_path: Path, said: list[str]) -> None:
     run, _ = there(tmp_path, model_of(batch_size=2), "training.precision=fp32")

@@ -77,7 +77,9 @@ def test_a_new_length_is_told_and_a_resumed_or_repeated_run_does_the_same(tmp_pa
     )
     assert whole.step == 6
     assert any(line.startswith("slower than thought: 6 steps in place of 8; the end stays ") for line in told)
-    assert [line for line in told if line.startswith("ends at about ") and ", after 8 steps: " in line]
+    assert [
+        line for line in told if line.startswith("ends at about ") and "steps are added" in line and "after" not in line
+    ]
     (length,) = events(whole.run, "length")
     assert (length["step"], length["steps"], length["before"]) == (3, 6, 8)
     training = load_recipe(str(whole.run)).training
@@ -123,7 +125,9 @@ def test_a_number_of_steps_given_by_hand_holds_from_there(tmp_path: Path) -> Non
     assert not any("earlier_lengths" in line for line in told)
 
 
-def test_a_run_that_is_finished_gets_more_steps_when_it_is_given_more_time(tmp_path: Path) -> None:
+def test_a_run_that_is_finished_gets_more_steps_when_it_is_given_more_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     run = train(recipe, pictures, tmp_path / "run", overrides=["training.duration=2 steps"], options=CPU).run
     seconds = events(run, "stop")[-1]["seconds"]
@@ -132,9 +136,19 @@ def test_a_run_that_is_finished_gets_more_steps_when_it_is_given_more_time(tmp_p
     assert longer.finished
     assert longer.step > 2
     assert not any("is finished" in line for line in told)
-    again = train(None, pictures, run, for_time=f"{seconds / 2:.3f}s", options=CPU, say=told.append)
+    monkeypatch.setattr("frugan.training.kept_time.TOLERANCE", 1.0)  # steps are long beside such a time
+    again = train(None, pictures, run, for_time=f"{3 * seconds:.3f}s", options=CPU, say=told.append)
     assert again.step == longer.step
     assert any("are over; a longer --for trains longer" in line for line in told)
+
+
+def test_a_time_that_the_run_has_trained_for_already_is_refused(tmp_path: Path) -> None:
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    run = train(recipe, pictures, tmp_path / "run", overrides=["training.duration=2 steps"], options=CPU).run
+    before = (run / "recipe.json").read_bytes()
+    with pytest.raises(BadInput, match=r"--for 0\.001s: .*run has trained for 0:\d\d already; give a longer time"):
+        train(None, pictures, run, for_time="0.001s", overrides=["optimizers.G.learning_rate=0.0002"], options=CPU)
+    assert (run / "recipe.json").read_bytes() == before
 
 
 def test_a_time_goes_with_steps_alone(tmp_path: Path) -> None:

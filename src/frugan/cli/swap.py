@@ -60,4 +60,5 @@ def swap(
     if as_json:
         print_json(asdict(result))
     else:
-        print(f"{out}: {result.swapped:,} swapped, {result.copied:,} copied, {result.kept:,} there already")
+        anew = f"; {result.anew:,} anew, of another frame or other faces than before" if result.anew else ""
+        print(f"{out}: {result.swapped:,} swapped, {result.copied:,} copied, {result.kept:,} there already{anew}")

@@ -274,7 +274,8 @@ def _print_result(result: "TrainingResult", data: list[str] | None, *, as_json: 
     print(f"{result.run}: step {result.step:,}, {ended}")
     run, shows_given = shlex.quote(str(result.run)), load_recipe(str(result.run)).shows_given
     data_words = "".join(f" --data {shlex.quote(word)}" for word in data or []) if shows_given else ""
-    print(f"Sample grids: {result.run / 'samples'}. Next: frugan sample {run}{data_words} --out samples")
+    grids = f"Sample grids: {result.run / 'samples'}. " if (result.run / "samples").is_dir() else ""
+    print(f"{grids}Next: frugan sample {run}{data_words} --out samples")
 
 
 def _print_comparison(comparison: "PrecisionComparison", *, as_json: bool) -> None:

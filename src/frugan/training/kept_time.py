@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from frugan.engine.durations import Duration
+from frugan.engine.durations import ENDLESS, Duration
 from frugan.engine.run.checkpoint import list_checkpoints
 from frugan.engine.run.kept_time import TOLERANCE, KeptTime, NewLength
 from frugan.engine.run.run_folder import RunFolder
@@ -25,10 +25,16 @@ UNKNOWN = 5.0
 """Change of a step's seconds from which on they were not known before, as those of a recipe that is named."""
 NOTICEABLE = 0.05
 """Change of a step's seconds from which on it is given as the reason for another length."""
+FASTEST_STEP_SECONDS = 1e-3
+"""A step that was never timed is thought to take this long: too many steps are left out once some were timed."""
+UNREACHED_STEPS = 10**9
+"""Length of an endless training that is to keep a time, until some steps were timed."""
 
 
 def with_time(recipe: str | Recipe, overrides: Sequence[str], for_time: str) -> tuple[str | Recipe, Sequence[str]]:
     """Return a recipe and its overrides such that training takes a time, unless they give it a number of steps.
+
+    An endless recipe gets a number of steps that no training comes to, as keeping a time decides it again.
 
     Raises:
         BadInput: it is no time, or the recipe cannot keep one.
@@ -36,10 +42,13 @@ def with_time(recipe: str | Recipe, overrides: Sequence[str], for_time: str) -> 
     Duration.parse_seconds(for_time, "--for")
     if any(word.startswith("training.duration=") for word in overrides):
         return recipe, overrides
-    word = f"training.time={for_time}"
+    loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
+    words = [f"training.time={for_time}"]
+    if loaded.training.duration == ENDLESS:
+        words.append(f"training.duration={UNREACHED_STEPS} steps")
     if isinstance(recipe, Recipe):
-        return recipe_with(recipe.model_dump(mode="json"), [word], f"--for {for_time}"), overrides
-    return recipe, (*overrides, word)
+        return recipe_with(recipe.model_dump(mode="json"), words, f"--for {for_time}"), overrides
+    return recipe, (*overrides, *words)
 
 
 def keep_time(run: TrainRun, step: int, saved: Mapping[str, Any], kept: dict[str, Any]) -> KeptTime | None:
@@ -65,14 +74,16 @@ def keep_time(run: TrainRun, step: int, saved: Mapping[str, Any], kept: dict[str
     trained = float(saved.get("seconds", 0.0))
     left = max(0.0, promised.amount - setup - trained)
     if step >= length.steps and step and left > TOLERANCE * promised.amount:
-        length.decide(step, step + max(1, int(left / (trained / step))))
+        # an imported model's steps took no time here
+        length.decide(step, step + max(1, int(left / (trained / step or FASTEST_STEP_SECONDS))))
         run.folder.write_recipe(run.recipe_now.model_dump(mode="json"))
     if step >= length.steps:
         run.choose(f"{run.folder.path} is finished, and its {promised} are over; a longer --for trains longer")
     else:
+        after = f", after {length.steps:,} steps" if trained else ""  # before, nobody knows how long one takes
         run.choose(
-            f"ends at about {_clock_in(left)}, after {length.steps:,} steps: some are added or left out when they "
-            f"turn out faster or slower than thought (training.time={promised})"
+            f"ends at about {_clock_in(left)}{after}: steps are added or left out when they turn out faster or slower "
+            f"than thought (training.time={promised})"
         )
     cycle = math.lcm(*(phase.every for phase in run.training.phases))
     return KeptTime(promised.amount, length, setup, cycle)  # with the length that was told just now
@@ -86,7 +97,8 @@ def report_new_length(run: TrainRun, new: NewLength) -> Mapping[str, str]:
     run.log.write("length", step=at, steps=new.steps, before=new.before, slowdown=round(new.slowdown, 3))
     if new.told is not None and run.is_first:  # the event is in the log already
         end = f"the end stays {_clock_in(new.seconds_left)}" if new.seconds_left > 0 else "the time is over"
-        run.say(f"{_why(new, new.told)}: {new.steps:,} steps in place of {new.told:,}; {end}")
+        instead = f" in place of {new.told:,}" if new.told < UNREACHED_STEPS else ""
+        run.say(f"{_why(new, new.told)}: {new.steps:,} steps{instead}; {end}")
     return weights_metadata(recipe, run.class_names)
 
 

@@ -46,6 +46,7 @@ from frugan.recipe.recipe import Recipe
 from frugan.setup.networks import recipe_of
 from frugan.training.run import TrainRun
 from frugan.training.starting_weights import Start
+from frugan.wording import clock
 
 NOTED = "training.earlier_lengths"
 """Field of a recipe that a run notes itself, and nobody types."""
@@ -240,8 +241,11 @@ class Resumed:
             over = before.preliminary.name if before.preliminary is not None else "training", anew
             # what counts from the beginning counts anew
             saved = {key: value for key, value in saved.items() if key not in ("seconds", "images", FINITE_STEPS)}
-        elif "training.duration" in changed:
-            _refuse_shorter(run, checkpoint.step)
+        else:
+            if "training.time" in changed:
+                _refuse_spent(run, float(saved.get("seconds", 0.0)))
+            if "training.duration" in changed:
+                _refuse_shorter(run, checkpoint.step)
         _refuse_swapped(run, {name: known.digest for name, known in read_run_data(saved).items()})
         restarts = {name for change in changed.values() for name in change.restarts}
         return cls(checkpoint, {BATCH: before.training.batch, **saved}, damage, before, restarts, over)
@@ -319,6 +323,16 @@ def _refuse_shorter(run: TrainRun, step: int) -> None:
             f"training.duration={run.recipe.training.duration}: {run.folder.path} is at step {step:,} already; "
             f"expected more, as steps count from the beginning: 'training.duration={step + steps} steps' trains "
             f"{steps:,} more"
+        )
+
+
+def _refuse_spent(run: TrainRun, seconds: float) -> None:
+    """Refuse another time that is over already: it counts from the run's beginning, too."""
+    time = run.recipe.training.time
+    if time is not None and time.amount <= seconds:
+        raise BadInput(
+            f"--for {time}: {run.folder.path} has trained for {clock(seconds)} already; give a longer time, as it "
+            "counts from the run's beginning"
         )
 
 

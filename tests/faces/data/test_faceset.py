@@ -3,6 +3,7 @@
 import io
 import os
 import pickle
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -134,6 +135,23 @@ def test_a_few_pictures_without_metadata_are_passed_over(faces: MakeFaces) -> No
     (folder / "051.png").write_bytes(b"\x89PNG")
     with pytest.raises(BadInput, match=r"aligned: no usable face in 2 of 101 pictures: 050\.jpg, 051\."):
         open_faceset(folder)
+
+
+def test_a_workspace_and_a_folder_of_frames_name_their_aligned_faces(faces: MakeFaces, tmp_path: Path) -> None:
+    workspace = tmp_path / "film"
+    sides = [workspace / "data_src", workspace / "data_dst"]
+    for side in sides:
+        shutil.copytree(faces("1.jpg", "2.jpg"), side / "aligned")
+        (side / "00001.png").write_bytes(b"\x89PNG")
+    src, dst = (re.escape(str(side / "aligned")) for side in sides)
+    with pytest.raises(BadInput, match=rf"no usable face in 2 of 2 pictures.*Did you mean {src} or {dst}\?"):
+        open_faceset(workspace)
+    with pytest.raises(BadInput, match=rf"no usable face in 1 of 1 picture: .*Did you mean {dst}\?"):
+        open_faceset(sides[1])
+    shutil.rmtree(sides[0])
+    (sides[1] / "00001.png").unlink()
+    with pytest.raises(BadInput, match=rf"no faces in .*Did you mean {dst}\?"):
+        open_faceset(workspace)
 
 
 def test_at_most_8_bad_names_are_listed(faces: MakeFaces) -> None:

@@ -1,5 +1,7 @@
 """`frugan swap` from a run and frames to swapped frames: masks, resumption, and what is refused."""
 
+import json
+import shutil
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -8,17 +10,18 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from PIL import ExifTags, Image
 from torch import Tensor
 
 from cli.calling import Frugan, frugan
-from faces.swapping.drawn_frames import draw_film
+from faces.swapping.drawn_frames import background, draw_film
 from frugan.errors import BadInput
 from frugan.faces.data.dfl_jpeg import write_face_jpeg
 from frugan.faces.data.face import FaceType, FaceTypeOption
 from frugan.faces.data.faceset import open_faceset, pack_faceset
 from frugan.faces.data.swap import FaceSwap
 from frugan.faces.swapping.composing import Look, MaskMode, compose
-from frugan.faces.swapping.frames import find_frames
+from frugan.faces.swapping.frames import SUFFIXES, find_frames, write_frame
 from frugan.faces.swapping.swap import MaskNetwork, Swapper, swap_frames
 from frugan.recipe.loading import load_recipe
 from frugan.setup.networks import build, save
@@ -67,7 +70,7 @@ def test_frames_are_swapped_copied_and_kept(
     whole = (tmp_path / "out" / names[1]).read_bytes()
     (tmp_path / "out" / names[1]).unlink()
     again = frugan(*words, "--json")
-    assert '{"swapped": 1, "copied": 0, "kept": 4, "faces": 1}' in again.stdout
+    assert '{"swapped": 1, "copied": 0, "kept": 4, "faces": 1, "anew": 0}' in again.stdout
     assert (tmp_path / "out" / names[1]).read_bytes() == whole
     after = stamps(tmp_path / "out")
     assert {name for name in before if before[name] != after[name]} == {names[1]}
@@ -75,6 +78,105 @@ def test_frames_are_swapped_copied_and_kept(
     assert other.returncode == 2
     assert "its frames were made with blur 2, now it is 3" in " ".join(other.stderr.split())
     assert stamps(tmp_path / "out") == after
+
+
+def test_frames_whose_faces_or_pictures_changed_are_made_anew(
+    frugan: Frugan, film: tuple[Path, Path], weights: Path, tmp_path: Path
+) -> None:
+    frames, aligned = (Path(shutil.copytree(folder, tmp_path / folder.name)) for folder in film)
+    out = tmp_path / "out"
+    words = ["swap", str(weights), str(frames), str(aligned), str(out), "--device", "cpu"]
+    assert frugan(*words).returncode == 0
+    names = sorted(path.name for path in frames.iterdir())
+    before = stamps(out)
+
+    sorted(aligned.iterdir())[0].unlink()  # who shall stay as they are
+    (frames / names[1]).write_bytes((film[0] / names[2]).read_bytes())
+    again = frugan(*words)
+    assert again.returncode == 0, again.stderr
+    told = "1 swapped, 1 copied, 3 there already; 2 anew, of another frame or other faces than before\n"
+    assert again.stdout.endswith(told)
+    assert (out / names[0]).read_bytes() == (frames / names[0]).read_bytes()
+    after = stamps(out)
+    assert {name for name in names if before[name] != after[name]} == {*names[:2]}
+    assert frugan(*words).stdout.endswith("0 swapped, 0 copied, 5 there already\n")
+    assert stamps(out) == after
+
+    # a folder that does not say what its frames are of
+    settings = json.loads((out / "swap.json").read_text("utf-8"))
+    del settings["frames"]
+    (out / "swap.json").write_text(json.dumps(settings), "utf-8")
+    assert "0 there already; 5 anew" in frugan(*words).stdout
+    settings["frames"] = 3
+    (out / "swap.json").write_text(json.dumps(settings), "utf-8")
+    assert "is damaged; name a new folder" in " ".join(frugan(*words).stderr.split())
+
+
+def test_a_change_that_is_taken_back_before_it_came_to_a_frame_costs_nothing(
+    film: tuple[Path, Path], weights: Path, tmp_path: Path
+) -> None:
+    """Frames are replaced one by one, and none is deleted before."""
+    frames, out = film[0], tmp_path / "out"
+    _swap(weights, *film, out)
+    before = stamps(out)
+    faces = [path for path in sorted(film[1].iterdir()) if path.is_file()]
+    fewer = tmp_path / "fewer"
+    fewer.mkdir()
+    shutil.copy(faces[-1], fewer)
+
+    def stop(done: int, of: int) -> None:
+        assert (done, of) == (1, 2)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        swap_frames(weights, frames, fewer, out, device="cpu", say=_quiet, progress=stop)
+    told: list[str] = []
+    result = swap_frames(weights, *film, out, device="cpu", say=told.append)
+    assert (result.swapped, result.kept, result.anew) == (1, 4, 1)
+    assert "1 frame there made anew: of another frame or other faces than these" in told
+    after = stamps(out)
+    assert len([name for name in after if before[name] != after[name]]) == 2  # one, and swap.json
+
+
+def test_ctrl_c_says_what_is_done_and_that_the_same_command_goes_on(
+    film: tuple[Path, Path], weights: Path, tmp_path: Path
+) -> None:
+    told: list[str] = []
+
+    def stop(done: int, of: int) -> None:
+        assert of == FACES + EMPTY
+        if done == EMPTY + 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        swap_frames(weights, *film, tmp_path / "out", device="cpu", workers=1, say=told.append, progress=stop)
+    assert told[-1] == f"{tmp_path / 'out'}: 3 of 5 frames done; the same command goes on"
+    _swap(weights, *film, tmp_path / "out")
+    assert len(stamps(tmp_path / "out")) == FACES + EMPTY + 1
+
+
+def test_swapped_frames_say_that_they_are_synthetic(film: tuple[Path, Path], weights: Path, tmp_path: Path) -> None:
+    _swap(weights, *film, tmp_path / "out")
+    for path in (tmp_path / "out").glob("*.png"):
+        with Image.open(path) as picture:
+            says = str(picture.info.get("Description", ""))
+        expected = "" if path.name.startswith("9") else "synthetic: made by a quick96 network at step 0"
+        assert says == expected, path.name
+
+
+@pytest.mark.parametrize("suffix", [suffix for suffix in SUFFIXES if suffix != ".png"])
+def test_frames_of_every_kind_carry_texts_and_their_pixels(tmp_path: Path, suffix: str) -> None:
+    pixels = background(0)
+    for name in (f"frame{suffix}", f"FRAME{suffix.upper()}"):
+        path = tmp_path / name
+        write_frame(path, pixels, {"Software": "frugan", "Description": "synthetic"})
+        with Image.open(path) as picture:
+            says = picture.getexif().get(ExifTags.Base.ImageDescription)
+        assert says == (None if suffix == ".bmp" else "Software: frugan\nDescription: synthetic")
+        read = cv2.imread(str(path))
+        assert read is not None
+        far = np.abs(read.astype(int) - pixels).max()
+        assert far <= (8 if suffix in (".jpg", ".jpeg") else 0)
 
 
 def _red(faces: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -316,11 +316,18 @@ def open_faceset(path: Path) -> Faceset:
         return replace(_open_pak(pak), notes=tuple(_loose_beside(pak)) if path.is_dir() else ())
     if not path.is_dir():
         raise BadInput(f"{shown(str(path))} does not exist; {EXPECTED}. Check the path.")
-    names, folders = _listed(path)
-    if names:
-        return _open_files(path, names, tuple(f"{name}/" for name in folders))
-    inside = [f"{folder}/{name}" for folder in folders for name in _listed(path / folder)[0]]
-    return _open_files(path, inside, ())
+    try:
+        names, folders = _listed(path)
+        if names:
+            return _open_files(path, names, tuple(f"{name}/" for name in folders))
+        inside = [f"{folder}/{name}" for folder in folders for name in _listed(path / folder)[0]]
+        return _open_files(path, inside, ())
+    except BadInput as error:
+        folders_of_faces = [path / ALIGNED, *(path / folder / ALIGNED for folder in SOURCES.values())]
+        meant = [shown(str(folder)) for folder in folders_of_faces if folder.is_dir()]
+        if not meant:
+            raise
+        raise BadInput(f"{error} Did you mean {' or '.join(meant)}?") from error
 
 
 def pack_faceset(faceset: Faceset, out: Path, progress: Callable[[int, int], None] | None = None) -> Path:

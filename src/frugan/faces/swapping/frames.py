@@ -1,15 +1,19 @@
 """Frames, the aligned faces that were cut from them, and the folder that swapped frames go into."""
 
+import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import ExifTags, Image
+from PIL.PngImagePlugin import PngInfo
 
 from frugan.errors import BadInput
 from frugan.faces.data.dfl_jpeg import read_face_jpeg
@@ -22,8 +26,12 @@ from frugan.wording import count, first_names, shown
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
 SETTINGS_FILE = "swap.json"
-"""Kept in OUT: how its frames were made, so that others do not mix with them."""
+"""Kept in OUT: how its frames were made, and of what, so that others do not mix with them."""
+ORIGINS = "frames"
+"""Key in it: frame's name -> digest of what it was made of."""
 JPEG_QUALITY = 100
+PNG_LEVEL = 1
+"""Frames are many: packing them better takes several times as long."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +41,19 @@ class Frame:
     number: int  # in the order of their names
     path: Path
     faces: tuple[Face, ...]  # with the landmarks that they have in it
+
+    @property
+    def origin(self) -> str:
+        """Digest of what its swapped frame is made of: its file, by size and time, and where its faces are in it."""
+        try:
+            status = self.path.stat()
+        except OSError as error:
+            raise BadInput(f"{shown(str(self.path))} cannot be read: {error.strerror}") from error
+        digest = blake2b(f"{status.st_size} {status.st_mtime_ns}".encode(), digest_size=8)
+        for face in self.faces:
+            if face.source_landmarks is not None:
+                digest.update(face.source_landmarks.tobytes())
+        return digest.hexdigest()
 
     def picture(self) -> NDArray[np.uint8]:
         """Pixels, uint8 BGR [H, W, 3].
@@ -134,8 +155,37 @@ def _by_frame(paths: Sequence[Path], faces: Sequence[Face], say: Say) -> Mapping
     return found
 
 
-def open_out(out: Path, frames: Sequence[Frame], settings: Mapping[str, Any]) -> list[Frame]:
-    """Make the folder for swapped frames, or go on in it; return the frames that it lacks.
+@dataclass(eq=False)
+class SwapFolder:
+    """The folder that swapped frames go into, and what those that are there were made of."""
+
+    path: Path
+    settings: Mapping[str, Any]  # how its frames are made
+    left: Sequence[Frame]  # to be made: those that it lacks, and those that changed
+    changed: frozenset[str]  # names of those that are there, and are not known to be made of this frame and these faces
+    now: Mapping[str, str]  # name -> digest of what a frame is made of now
+    origins: dict[str, str]  # name -> digest of what it was made of, or will be where it is not there yet
+
+    @contextmanager
+    def making(self, frame: Frame) -> Iterator[Path]:
+        """Give the path that a frame is to be written to; stopped in the middle, nothing is known of the frame."""
+        name = frame.path.name
+        self.origins.pop(name, None)
+        yield self.path / name
+        self.origins[name] = self.now[name]
+
+    def note(self, without: Collection[str] = ()) -> None:
+        """Write what its frames are made of, if that is news."""
+        origins = {name: self.origins[name] for name in sorted(self.origins) if name not in without}
+        content = json.dumps({**self.settings, ORIGINS: origins}, indent=1).encode("utf-8")
+        path = self.path / SETTINGS_FILE
+        if not path.is_file() or path.read_bytes() != content:
+            with atomic_file(path) as beside:
+                write_flushed(beside, content)
+
+
+def open_out(out: Path, frames: Sequence[Frame], settings: Mapping[str, Any]) -> SwapFolder:
+    """Make the folder for swapped frames, or go on in it.
 
     Raises:
         BadInput: it holds other files, or frames that were made otherwise.
@@ -154,8 +204,13 @@ def open_out(out: Path, frames: Sequence[Frame], settings: Mapping[str, Any]) ->
     others = sorted(name for name in there - names - {SETTINGS_FILE} if not name.startswith("."))
     if others:
         raise BadInput(f"{shown(str(out))}: holds {shown(others[0])}, which is none of the frames; name a new folder")
+    known: Any = {}
     if SETTINGS_FILE in there:
-        before = read_json(kept, lambda error: BadInput(f"{shown(str(kept))} is damaged; name a new folder"))
+        damaged = BadInput(f"{shown(str(kept))} is damaged; name a new folder")
+        before = read_json(kept, lambda error: damaged)
+        known = before.pop(ORIGINS, {})
+        if not isinstance(known, dict):
+            raise damaged
         changed = sorted(name for name in {*before, *settings} if before.get(name) != settings.get(name))
         if changed:
             name = changed[0]
@@ -163,24 +218,42 @@ def open_out(out: Path, frames: Sequence[Frame], settings: Mapping[str, Any]) ->
                 f"{shown(str(out))}: its frames were made with {name} {before.get(name)}, now it is "
                 f"{settings.get(name)}; name a new folder, or give what it was"
             )
-    else:
-        out.mkdir(parents=True, exist_ok=True)
-        with atomic_file(kept) as beside:
-            write_flushed(beside, json.dumps(settings, indent=1).encode("utf-8"))
-    return [frame for frame in frames if frame.path.name not in there]
+    now = {frame.path.name: frame.origin for frame in frames}
+    redone = frozenset(name for name in now if name in there and known.get(name) != now[name])
+    left = [frame for frame in frames if frame.path.name not in there or frame.path.name in redone]
+    origins = {name: origin for name in now if (origin := known.get(name) if name in redone else now[name])}
+    folder = SwapFolder(out, settings, left, redone, now, origins)
+    out.mkdir(parents=True, exist_ok=True)
+    folder.note(without=redone)  # killed from here on, nothing is known of these
+    return folder
 
 
-def write_frame(path: Path, pixels: NDArray[np.uint8]) -> None:
+def write_frame(path: Path, pixels: NDArray[np.uint8], about: Mapping[str, str]) -> None:
     """Write a frame as its name says, whole or not at all; JPEGs in the best quality.
+
+    Args:
+        pixels: BGR [H, W, 3].
+        about: texts that it carries, as PNG text, EXIF or TIFF description; a BMP has no room for them.
 
     Raises:
         OSError: the disk is full or cannot be written.
     """
-    cv2 = opencv()
-    how = [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY] if path.suffix.lower() in (".jpg", ".jpeg") else []
-    _, encoded = cv2.imencode(path.suffix.lower(), pixels, how)
+    kind = Image.registered_extensions()[path.suffix.lower()]
+    chunks, exif = PngInfo(), Image.Exif()
+    for keyword, text in about.items():
+        chunks.add_itxt(keyword, text)
+    exif[ExifTags.Base.ImageDescription] = "\n".join(f"{keyword}: {text}" for keyword, text in about.items())
+    options: Mapping[str, Mapping[str, Any]] = {
+        "PNG": {"pnginfo": chunks, "compress_level": PNG_LEVEL},
+        "JPEG": {"quality": JPEG_QUALITY, "exif": exif},
+        "WEBP": {"lossless": True, "exif": exif},
+        "TIFF": {"compression": "tiff_lzw", "exif": exif},
+        "BMP": {},
+    }
+    file = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels[:, :, ::-1])).save(file, kind, **options[kind])
     with atomic_file(path) as beside:
-        write_flushed(beside, encoded.tobytes())
+        write_flushed(beside, file.getvalue())
 
 
 def copy_frame(path: Path, to: Path) -> None:

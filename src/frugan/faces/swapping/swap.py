@@ -19,7 +19,7 @@ from frugan.faces.data.face import FaceType
 from frugan.faces.data.geometry import opencv
 from frugan.faces.data.swap import FaceSwap, SwapsFaces
 from frugan.faces.swapping.composing import Look, Picture, SwappedFace, compose, uses_xseg
-from frugan.faces.swapping.frames import Frame, copy_frame, find_frames, open_out, write_frame
+from frugan.faces.swapping.frames import Frame, SwapFolder, copy_frame, find_frames, open_out, write_frame
 from frugan.progress import Progress, Say
 from frugan.sampling.generators import open_networks
 from frugan.wording import count, family_name
@@ -36,6 +36,7 @@ class SwapResult:
     copied: int  # without faces, copied as they are
     kept: int  # that were there already
     faces: int  # replaced
+    anew: int  # of the swapped and copied ones, those that were there, made of another frame or other faces
 
 
 @dataclass(frozen=True)
@@ -176,6 +177,8 @@ def swap_frames(
 ) -> SwapResult:
     """Write every frame with its faces replaced; frames without faces are copied, and those that are there stay.
 
+    Where a frame or its faces have changed since, it is made anew.
+
     Args:
         source: run, checkpoint or weights of a face model.
         frames: folder of the film's frames.
@@ -196,11 +199,14 @@ def swap_frames(
         needed = "needs a network of XSeg: add --xseg RUN" if xseg is None else "asks for none: leave out --xseg"
         raise BadInput(f"--mask {look.mask}: {needed}")
     there = find_frames(Path(frames), Path(aligned), say)
-    with _opened(source, xseg, look, device, say) as (swapper, steps):
-        left = open_out(Path(out), there, {**asdict(look), **steps})
+    with _opened(source, xseg, look, device, say) as (swapper, steps, about):
+        folder = open_out(Path(out), there, {**asdict(look), **steps})
+        left, anew = folder.left, len(folder.changed)
         with_faces = [frame for frame in left if frame.faces]
         if kept := len(there) - len(left):
             say(f"{count(kept, 'frame')} there already")
+        if anew:
+            say(f"{count(anew, 'frame')} there made anew: of another frame or other faces than these")
         done = 0
 
         def note() -> None:
@@ -209,24 +215,38 @@ def swap_frames(
             if progress is not None:
                 progress(done, len(left))
 
-        for frame in left:
-            if not frame.faces:
-                copy_frame(frame.path, Path(out) / frame.path.name)
-                note()
-        _run(swapper, with_faces, Path(out), workers, note)
-    result = SwapResult(
-        len(with_faces), len(left) - len(with_faces), kept, sum(len(frame.faces) for frame in with_faces)
-    )
+        try:
+            for frame in left:
+                if not frame.faces:
+                    with folder.making(frame) as path:
+                        copy_frame(frame.path, path)
+                    note()
+            _run(swapper, with_faces, folder, about, workers, note)
+        except KeyboardInterrupt:
+            say(f"{out}: {kept + done:,} of {count(len(there), 'frame')} done; the same command goes on")
+            raise
+        finally:
+            folder.note()
+    faces = sum(len(frame.faces) for frame in with_faces)
+    result = SwapResult(len(with_faces), len(left) - len(with_faces), kept, faces, anew)
     if result.copied:
         say(f"{count(result.copied, 'frame')} without aligned faces copied as they are")
     return result
 
 
-def _run(swapper: Swapper, frames: Sequence[Frame], out: Path, workers: int, note: Callable[[], None]) -> None:
+def _run(
+    swapper: Swapper,
+    frames: Sequence[Frame],
+    folder: SwapFolder,
+    about: Mapping[str, str],
+    workers: int,
+    note: Callable[[], None],
+) -> None:
     """Threads read ahead and write behind; at most so many frames are held that all threads are busy."""
 
     def write(cut: _Cut, faces: list[SwappedFace]) -> None:
-        write_frame(out / cut.frame.path.name, swapper.compose(cut, faces))
+        with folder.making(cut.frame) as path:
+            write_frame(path, swapper.compose(cut, faces), about)
 
     coming, waiting = iter(frames), 2 * workers
     with ThreadPoolExecutor(workers, "frugan-swap") as pool:
@@ -254,8 +274,8 @@ def _run(swapper: Swapper, frames: Sequence[Frame], out: Path, workers: int, not
 @contextmanager
 def _opened(
     source: str | Path, xseg: str | Path | None, look: Look, device: str, say: Say
-) -> Iterator[tuple[Swapper, dict[str, str]]]:
-    """Give the networks, prepared, and which ones they are, for the settings that OUT keeps.
+) -> Iterator[tuple[Swapper, dict[str, str], Mapping[str, str]]]:
+    """Give the networks, prepared, which ones they are, for the settings that OUT keeps, and what frames say of them.
 
     Raises:
         BadInput: there are no such weights, or they swap no faces.
@@ -288,4 +308,4 @@ def _opened(
             )
             which["xseg"] = f"{of_masks.weights.path.resolve()} at step {of_masks.weights.step}"
         device_used = next(next(iter(opened.networks.values())).parameters()).device
-        yield Swapper(swap, masks, look, device_used), which
+        yield Swapper(swap, masks, look, device_used), which, opened.provenance
