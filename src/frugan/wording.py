@@ -220,7 +220,7 @@ def by_fixed_features(judge: object) -> bool:
 
 def judge_in_words(judge: object) -> str:
     """Who told pictures apart, by the judge that the provenance of a two-sample score names."""
-    return "a judge of fixed features" if by_fixed_features(judge) else "a small network"
+    return "a simple judge for few pictures" if by_fixed_features(judge) else "a small network"
 
 
 def two_sample_in_words(scores: Mapping[str, Any], measured: Mapping[str, Any]) -> str | None:
@@ -242,9 +242,10 @@ def two_sample_in_words(scores: Mapping[str, Any], measured: Mapping[str, Any]) 
     control = next((part for part in str(measured.get("control", "")).split("; two-sample ") if part), "")
     sees = control.removeprefix("two-sample ").partition("; pr ")[0]
     score = with_interval("two_sample", share, width, ".2f")
+    shown_damaged = ". Shown real pictures that were damaged a little, it "
     return (
         f"two-sample {score}{beside}: {who} tells {what} {100 * round(share, 2):.0f} times in "
-        f"100; 50 is guessing" + (f". Of real pictures it {sees}" if sees.startswith(("sees", "does not")) else "")
+        f"100; 50 is guessing" + (f"{shown_damaged}{sees}" if sees.startswith(("sees", "does not")) else "")
     )
 
 

@@ -169,7 +169,9 @@ def test_the_command_says_it_in_words(tmp_path: Path, monkeypatch: pytest.Monkey
     who = "a small network (60 pictures on either side, 3 networks)"
     said = f"{who} tells two halves of the real pictures apart 52 times in 100; 50 is guessing"
     assert f"two-sample 0.52 ± 0.10: {said}" in shown
-    assert "Of real pictures it sees a blur of 0.5 pixels, colours off by 8 of 255 levels; does not see 40% of" in shown
+    assert (
+        "damaged a little, it sees a blur of 0.5 pixels, colours off by 8 of 255 levels; does not see 40% of" in shown
+    )
     assert "two-sample: 60 pictures on either side; 3 networks, 400 steps of 32" in shown
 
 

@@ -68,7 +68,7 @@ def test_whoever_judged_is_named() -> None:
     signs, guessing = CollapseSigns(), [paired(0.693)] * SATURATION_STEPS
     few = {"provenance": {"judge": "60 pictures on either side; fixed features, leaving out each picture"}}
     (told,) = lines(signs, started("relativistic"), *guessing, judged(1.0) | few, *guessing, judged(0.99) | few)
-    assert "while a judge of fixed features that was trained afresh told real from generated 100 and now 99" in told
+    assert "a simple judge for few pictures that was trained afresh told real from generated 100 and now 99" in told
     assert "small network" not in told
 
 

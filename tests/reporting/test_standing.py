@@ -18,7 +18,8 @@ def scored(share: float, **measured: Any) -> dict[str, Any]:
 def test_scores_stand_with_their_controls() -> None:
     first, second = headlines(scored(0.91, control="two-sample sees a blur of 2 pixels; pr sees nothing"))
     assert (first.name, first.value) == ("told from real pictures", "91 times in 100")
-    assert first.about == "50 is guessing; real ones from each other: 52; it sees a blur of 2 pixels"
+    sees = "shown damaged real pictures, it sees a blur of 2 pixels"
+    assert first.about == f"50 is guessing; real ones from each other: 52; {sees}"
     assert (second.name, second.value) == ("recall (pixels)", "0.25 ± 0.038")
     assert second.about.endswith("; real ones from each other: 0.9")
 

@@ -62,7 +62,7 @@ def _told_apart(scores: Mapping[str, Any], measured: Mapping[str, Any]) -> Itera
     if isinstance(real, float):
         about.append(f"real ones from each other: {100 * real:.0f}")
     if (control := str(measured.get("control", NONE))) != NONE:
-        about.append(control.partition(";")[0].replace("two-sample ", "it ", 1))
+        about.append(control.partition(";")[0].replace("two-sample ", "shown damaged real pictures, it ", 1))
     width = half_width if isinstance(half_width, float) else None
     told = with_interval("two_sample", share, width, ".0f", 100)
     yield Headline(name, f"{told} times in 100", "; ".join(about))
