@@ -76,9 +76,10 @@ class Generator(nn.Module):
         if classes.shape != (samples,):
             raise BadInput(f"classes: {list(classes.shape)}; expected a number for each of the {samples} latents")
         # numbers on a card are not looked at, as that would wait for it
-        least, most = (0, 0) if classes.is_cuda or not samples else (int(classes.min()), int(classes.max()))
-        if least < 0 or most >= self.classes:
-            raise BadInput(f"classes: {least} to {most}; expected 0 to {self.classes - 1}")
+        if classes.device.type == "cpu" and samples:
+            least, most = int(classes.min()), int(classes.max())
+            if least < 0 or most >= self.classes:
+                raise BadInput(f"classes: {least} to {most}; expected 0 to {self.classes - 1}")
         return F.one_hot(classes, self.classes)
 
 
