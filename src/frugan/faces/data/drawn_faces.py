@@ -29,7 +29,7 @@ SIDE_PIXELS = 128
 """Side of the aligned training faces."""
 
 LABELLED = 10
-"""Of these, the first, that have a label for XSeg."""
+"""Faces of each person, the first ones, whose files have polygons to train XSeg on."""
 
 UNSEEN = 40
 """Moments in which the two were drawn besides, for judging."""
