@@ -107,6 +107,24 @@ def test_recipes_as_json_and_table(frugan: Frugan) -> None:
     assert all(name in table for name in by_name)
 
 
+def test_recipes_that_fit_a_card(frugan: Frugan) -> None:
+    """A card of 6 GB is not offered what takes 8, and one without half-precision units has the other column's word."""
+    listed = {row["name"]: row for row in json.loads(frugan("recipes", "--json").stdout)}
+    for card, key in (("rtx-2060", "smallest_card_gib"), ("gtx-1060", "smallest_fp32_card_gib")):
+        fitting = {row["name"] for row in json.loads(frugan("recipes", "--card", card, "--json").stdout)}
+        assert fitting == {name for name, row in listed.items() if row[key] and row[key] <= 6}
+        assert fitting < listed.keys()
+    table = frugan("recipes", "--card", "RTX 2060").stdout
+    assert "biggan-imagenet-256" in table
+    assert "biggan-imagenet-512" not in table
+    assert "frugan plan NAME --card 'RTX 2060'" in table
+    assert "smaller than the cards in this list" in frugan("recipes", "--card", "gtx-1060-3").stdout
+    assert "frugan recipes --card rtx-2060" in frugan("plan", "--card", "rtx-2060").stderr
+    refused = frugan("recipes", "xseg", "--card", "rtx-2060")
+    assert refused.returncode == 2
+    assert "frugan plan xseg --card rtx-2060" in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -163,6 +163,10 @@ def test_what_is_said_of_a_plan_is_what_was_found(small: str) -> None:
     assert " images/s; the card is predicted to be busy " in text
     assert "the 2 published times of Turing cards lie within 0.8 to 1.8 times that" in text
     assert "price: about " in text
+    printed = str(roomy)
+    assert printed.startswith(f"{small} fits 6.00 GiB")
+    assert " images/s; the card is predicted to be busy " in printed
+    assert set(roomy.decisions) <= {line.removeprefix("- ") for line in printed.splitlines()}
 
 
 @pytest.mark.usefixtures("by_formula")

@@ -1,7 +1,7 @@
 """`plan`: whether a recipe fits a card, or several that share every batch, how, and what it costs."""
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -19,8 +19,8 @@ from frugan.recipe.relatives import Largest, relatives
 from frugan.setup.devices import choose_device
 from frugan.setup.recipe_setup import frozen_layers
 from frugan.stepmemory.calibration import calibrate, choose_card, save_calibration
-from frugan.stepmemory.cards import TooSmall
-from frugan.wording import parse_size, show_size, typed_size
+from frugan.stepmemory.cards import TooSmall, left_bytes, named_card
+from frugan.wording import GIB, parse_size, show_size, typed_size
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,24 @@ def options_of_choice(
         return options, ()
     line = f"cards: planned for one of the {count}; how they share a normalisation group is not predicted"
     return replace(options, card=name, gpus=None, link=None), (line,)
+
+
+def fitting(name: str, smallest: Mapping[str, int | None], in_fp32: Mapping[str, int | None]) -> frozenset[str]:
+    """Return the recipes that are predicted to fit a card of this name.
+
+    Args:
+        smallest: recipe -> GiB of the smallest common card that it fits; None: none of them.
+        in_fp32: the same of cards without half-precision units.
+
+    Raises:
+        BadInput: the card is not known.
+    """
+    card = named_card(name)
+    assert card.memory_bytes is not None  # as of all cards that have a name
+    assert card.capability is not None
+    gib_of = in_fp32 if card.precision("auto").name == "fp32" else smallest
+    left = {gib: left_bytes(gib * GIB, card.capability) for gib in gib_of.values() if gib is not None}
+    return frozenset(recipe for recipe, gib in gib_of.items() if gib is not None and left[gib] <= card.memory_bytes)
 
 
 def planner_of(recipe: str | Recipe, overrides: Sequence[str], options: PlanOptions) -> Planner:

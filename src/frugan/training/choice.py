@@ -536,7 +536,8 @@ def choose_for(
     request = _Request.of(overrides, start, for_time, from_noise=from_noise)
     named = list(data.items()) if isinstance(data, Mapping) else [("", data)]
     if data is None or not named:
-        raise BadInput("no recipe and no pictures given: add --data PATH, or name a recipe: `frugan recipes`")
+        fitting = "frugan recipes" if card is None else f"frugan recipes --card {card}"
+        raise BadInput(f"no recipe and no pictures given: add --data PATH, or name a recipe: `{fitting}`")
     name, pictures = named[0]
     if len(named) > 1 or name not in ("", "images"):
         raise BadInput(
