@@ -116,13 +116,14 @@ def test_without_a_budget_there_is_a_ladder(small: str) -> None:
 @pytest.mark.parametrize(
     ("memory", "message"),
     [
+        (6, "memory 6: expected a size such as"),
         ("six", "'six' is not a size"),
         ("6", "expected a number with a unit"),
         ("100MiB", "CUDA and its libraries"),
         ("770MiB", "the parameters alone take"),
     ],
 )
-def test_budgets_that_are_none(memory: str, message: str, small: str) -> None:
+def test_budgets_that_are_none(memory: str | int, message: str, small: str) -> None:
     with pytest.raises(BadInput, match=message):
         frugan.plan(small, memory)
 

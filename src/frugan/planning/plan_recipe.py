@@ -20,7 +20,7 @@ from frugan.setup.devices import choose_device
 from frugan.setup.recipe_setup import frozen_layers
 from frugan.stepmemory.calibration import calibrate, choose_card, save_calibration
 from frugan.stepmemory.cards import TooSmall, left_bytes, named_card
-from frugan.wording import GIB, parse_size, show_size, typed_size
+from frugan.wording import GIB, MIB, parse_size, show_size, typed_size
 
 
 @dataclass(frozen=True)
@@ -315,6 +315,6 @@ def _can_be_shared(recipe: Recipe, cards: int, micro_batch: int | None) -> bool:
 def _bytes(memory: str | int | None) -> int | None:
     if memory is None or isinstance(memory, str):
         return None if memory is None else parse_size(memory)
-    if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
-        raise BadInput(f'memory {memory!r}: expected a size such as "6GiB", or a whole number of bytes')
+    if isinstance(memory, bool) or not isinstance(memory, int) or memory < MIB:
+        raise BadInput(f'memory {memory!r}: expected a size such as "6GiB", or a whole number of bytes from 1 MiB on')
     return memory
