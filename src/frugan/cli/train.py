@@ -18,6 +18,7 @@ from frugan.errors import BadInput
 from frugan.progress import COMPARED_STEPS
 
 if TYPE_CHECKING:
+    from frugan.recipe.recipe import Recipe
     from frugan.training.precision_comparison import PrecisionComparison
     from frugan.training.run import TrainingOptions, TrainingResult
 
@@ -272,10 +273,24 @@ def _print_result(result: "TrainingResult", data: list[str] | None, *, as_json: 
         return
     ended = "finished" if result.finished else "stopped and saved; the same command goes on"
     print(f"{result.run}: step {result.step:,}, {ended}")
-    run, shows_given = shlex.quote(str(result.run)), load_recipe(str(result.run)).shows_given
-    data_words = "".join(f" --data {shlex.quote(word)}" for word in data or []) if shows_given else ""
     grids = f"Sample grids: {result.run / 'samples'}. " if (result.run / "samples").is_dir() else ""
-    print(f"{grids}Next: frugan sample {run}{data_words} --out samples")
+    print(f"{grids}Next: {_next_command(result.run, load_recipe(str(result.run)), data or [])}")
+
+
+def _next_command(run: Path, recipe: "Recipe", data: list[str]) -> str:
+    """Return what to type to see what was trained: samples, or the masks that the networks find."""
+    quoted = shlex.quote(str(run))
+    if recipe.kind.finds_masks and recipe.preliminary is None and data:
+        named = named_paths(data)
+        path = Path(named if isinstance(named, str) else next(iter(named.values())))
+        side = path / "data_dst" / "aligned"  # masks are put into one faceset, and a workspace has two
+        faces = shlex.quote(str(side if side.is_dir() else path))
+        return (
+            f"frugan masks show {faces} --out masks.png --with {quoted}\n"
+            f"To put them into the faces: frugan masks apply {faces} {quoted} --out masked"
+        )
+    data_words = "".join(f" --data {shlex.quote(word)}" for word in data) if recipe.shows_given else ""
+    return f"frugan sample {quoted}{data_words} --out samples"
 
 
 def _print_comparison(comparison: "PrecisionComparison", *, as_json: bool) -> None:

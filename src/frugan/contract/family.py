@@ -174,6 +174,8 @@ class Family(ABC):
     class_tables: bool = False
     # whether a generator's pictures can be moved by `move`
     movable: bool = False
+    # whether the networks find masks of faces, as `masked` says
+    finds_masks: bool = False
     rules: tuple[str, ...] = ()  # names of the authors' rules for settings, which `follow` takes
 
     @abstractmethod

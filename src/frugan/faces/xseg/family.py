@@ -46,6 +46,7 @@ class XSegFamily(Family):
     name = "xseg"
     networks_type = XSegNetworks
     objective_type = XSegObjective
+    finds_masks = True
 
     def build(self, networks: XSegNetworks, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
         """The one network."""
