@@ -421,6 +421,7 @@ def _lines(
         on += ", as most cannot be seen on white"
     return (
         f"pictures: {facts}{on}",
+        *facts.duplicate_lines,
         f"recipe: {candidate} at {candidate.side} pixels, for {machine.words}{trial.larger}; override with a recipe's "
         "name, or networks.resolution=",
         *_enlarged_lines(facts, recipe),
