@@ -99,6 +99,8 @@ def test_another_length_is_told_in_words() -> None:
         "step 300: 1,150 steps in place of 2,900, to keep the time (a step took 2.5 times as long as thought)",
     )
     assert note({"event": "length", "step": 300}) is None
+    first = {"event": "length", "step": 300, "steps": 1150}
+    assert note(first) == ("choice", "step 300: 1,150 steps, to keep the time")
 
 
 def test_an_origin_names_the_family_as_people_write_it_and_who_made_it() -> None:

@@ -171,8 +171,10 @@ def note(event: Mapping[str, Any]) -> tuple[str, str] | None:
 def _new_length(event: Mapping[str, Any]) -> tuple[str, str] | None:
     """Another number of steps of a run that keeps a time, in words."""
     steps, before, slowdown = (event.get(name) for name in ("steps", "before", "slowdown"))
-    if not isinstance(steps, int) or not isinstance(before, int):
+    if not isinstance(steps, int):
         return None  # of another version
+    if not isinstance(before, int):  # of a training without an end, before a time was kept
+        return "choice", f"step {event.get('step')}: {steps:,} steps, to keep the time"
     why = f" (a step took {_times(slowdown)} times as long as thought)" if isinstance(slowdown, float) else ""
     return "choice", f"step {event.get('step')}: {steps:,} steps in place of {before:,}, to keep the time{why}"
 
