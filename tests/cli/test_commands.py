@@ -75,7 +75,7 @@ def test_after_masks_were_learnt_they_can_be_seen_and_put_into_faces(
     monkeypatch.setattr(training, "train", lambda *_, **__: done)
     told = next_lines()
     assert f"Next: frugan masks show {tmp_path} --out masks.png --with {out}\n" in told
-    assert f"frugan masks apply {tmp_path} {out} --out masked\n" in told
+    assert f"\n  frugan masks apply {tmp_path} {out} --out masked\n" in told
     assert "frugan sample" not in told
     faces = tmp_path / "data_dst" / "aligned"
     faces.mkdir(parents=True)

@@ -274,23 +274,19 @@ def _print_result(result: "TrainingResult", data: list[str] | None, *, as_json: 
     ended = "finished" if result.finished else "stopped and saved; the same command goes on"
     print(f"{result.run}: step {result.step:,}, {ended}")
     grids = f"Sample grids: {result.run / 'samples'}. " if (result.run / "samples").is_dir() else ""
-    print(f"{grids}Next: {_next_command(result.run, load_recipe(str(result.run)), data or [])}")
+    commands = _next_commands(result.run, load_recipe(str(result.run)), data or [])
+    print(f"{grids}Next: " + "\n  ".join(commands))
 
 
-def _next_command(run: Path, recipe: "Recipe", data: list[str]) -> str:
-    """Return what to type to see what was trained: samples, or the masks that the networks find."""
-    quoted = shlex.quote(str(run))
-    if recipe.kind.finds_masks and recipe.preliminary is None and data:
+def _next_commands(run: Path, recipe: "Recipe", data: list[str]) -> tuple[str, ...]:
+    """Return what to type to see what was trained."""
+    if data and recipe.preliminary is None:
         named = named_paths(data)
-        path = Path(named if isinstance(named, str) else next(iter(named.values())))
-        side = path / "data_dst" / "aligned"  # masks are put into one faceset, and a workspace has two
-        faces = shlex.quote(str(side if side.is_dir() else path))
-        return (
-            f"frugan masks show {faces} --out masks.png --with {quoted}\n"
-            f"To put them into the faces: frugan masks apply {faces} {quoted} --out masked"
-        )
+        first = named if isinstance(named, str) else next(iter(named.values()))
+        if commands := recipe.kind.commands_after(run, Path(first)):
+            return commands
     data_words = "".join(f" --data {shlex.quote(word)}" for word in data) if recipe.shows_given else ""
-    return f"frugan sample {quoted}{data_words} --out samples"
+    return (f"frugan sample {shlex.quote(str(run))}{data_words} --out samples",)
 
 
 def _print_comparison(comparison: "PrecisionComparison", *, as_json: bool) -> None:

@@ -174,8 +174,6 @@ class Family(ABC):
     class_tables: bool = False
     # whether a generator's pictures can be moved by `move`
     movable: bool = False
-    # whether the networks find masks of faces, as `masked` says
-    finds_masks: bool = False
     rules: tuple[str, ...] = ()  # names of the authors' rules for settings, which `follow` takes
 
     @abstractmethod
@@ -275,6 +273,15 @@ class Family(ABC):
             BadInput: the family finds no masks.
         """
         raise BadInput(f"data.masks: {self.name} finds no masks; name a run of xseg")
+
+    def commands_after(self, run: Path, data: Path) -> tuple[str, ...]:
+        """Commands that show and use what was learnt, the first one first. Default: none but to draw samples.
+
+        Args:
+            run: folder of the run.
+            data: its first source, as it was named.
+        """
+        return ()
 
     def forwards(self, networks: Any) -> Mapping[str, Callable[[nn.Module, int], object]]:
         """Functions by network, (network, samples) -> output, that run it on inputs of their own, to count and time.
