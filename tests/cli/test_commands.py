@@ -17,6 +17,7 @@ import pytest
 from cli.calling import Frugan
 from faults.small_runs import OUTSIDE, minigan_and_pictures
 from frugan.cli.main import run
+from frugan.engine.run.run_folder import RunFolder
 from frugan.faces.data.faceset import find_facesets, open_faceset
 from frugan.recipe.loading import load_recipe
 from frugan.recipes import built_in
@@ -58,6 +59,29 @@ def test_sample_grids_are_named_where_some_were_drawn(
     assert f"the same command goes on\nNext: frugan sample {out} --out samples" in frugan(*words).stdout
     (out / "samples").mkdir()
     assert f"Sample grids: {out / 'samples'}. Next: frugan sample {out} --out samples" in frugan(*words).stdout
+
+
+def test_after_masks_were_learnt_they_can_be_seen_and_put_into_faces(
+    frugan: Frugan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    out.mkdir()
+
+    def next_lines(*overrides: str) -> str:
+        RunFolder(out).write_recipe(load_recipe("xseg-small", overrides).model_dump(mode="json"))
+        return frugan("train", "xseg-small", "--data", str(tmp_path), "--out", str(out)).stdout
+
+    done = TrainingResult(out, step=3, finished=True, seconds=5.0, threads=1)
+    monkeypatch.setattr(training, "train", lambda *_, **__: done)
+    told = next_lines()
+    assert f"Next: frugan masks show {tmp_path} --out masks.png --with {out}\n" in told
+    assert f"\n  frugan masks apply {tmp_path} {out} --out masked\n" in told
+    assert "frugan sample" not in told
+    faces = tmp_path / "data_dst" / "aligned"
+    faces.mkdir(parents=True)
+    assert f"Next: frugan masks show {faces} --out masks.png" in next_lines()
+    # while it is pretrained it finds no masks yet
+    assert f"Next: frugan sample {out} --data {tmp_path} --out samples" in next_lines("objective.pretrain=true")
 
 
 @pytest.fixture

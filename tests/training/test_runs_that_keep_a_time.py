@@ -6,13 +6,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from frugan.engine.durations import Duration
 from frugan.engine.run.events import Event, read_events
 from frugan.engine.run.kept_time import KeptTime, NewLength
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
+from frugan.training.kept_time import with_time
 from frugan.training.run import TrainingOptions
 from frugan.training.training import train
-from training.pictures import write_pictures, write_recipe
+from training.pictures import RECIPE, write_pictures, write_recipe
 
 CPU = TrainingOptions(device="cpu")
 FIELDS = [
@@ -161,6 +164,69 @@ def test_a_time_goes_with_steps_alone(tmp_path: Path) -> None:
     ):
         with pytest.raises(BadInput, match=message):
             load_recipe(recipe, words)
+
+
+def test_what_a_named_recipe_does_by_steps_follows_the_time(tmp_path: Path, said: list[str]) -> None:
+    recipe = write_recipe(tmp_path)
+    words = ["evaluation.every=5k steps", "data.flip=true"]
+
+    def timed(for_time: str, *more: str) -> Recipe:
+        said.clear()
+        named, overrides = with_time(recipe, [*words, *more], for_time, said.append)
+        assert isinstance(named, str)
+        return load_recipe(named, overrides)
+
+    # what is typed stays, and the recipe's own follows
+    short = timed("5min")
+    assert str(short.training.time) == "5min"
+    assert (short.saving.checkpoint_every, short.saving.snapshot_every) == (0.125, 0.125)
+    assert str(short.evaluation.every) == "5k steps"
+    assert said == [
+        "with --for 5min, what comes between steps goes by it too: saving.checkpoint_every=0.125, "
+        "saving.snapshot_every=0.125; override with one"
+    ]
+    recipe = write_recipe(tmp_path, f"{RECIPE}\n[evaluation]\nevery = '5k steps'\n")
+    words = []
+    assert timed("5min").evaluation.every == 0.25
+    assert str(timed("5min", "evaluation.every=2 steps").evaluation.every) == "2 steps"
+    long = timed("9h")
+    assert (str(long.saving.checkpoint_every), str(long.evaluation.every)) == ("30min", "1h")
+    # by the clock already, and within the time
+    words = ["saving.checkpoint_every=1min", "saving.snapshot_every=1min", "evaluation.every=1min"]
+    loaded = load_recipe(recipe, words)
+    again, _ = with_time(loaded, (), "5min", said.append)
+    assert isinstance(again, Recipe)
+    assert (again.saving, again.evaluation) == (loaded.saving, loaded.evaluation)
+    shorter, _ = with_time(loaded, (), "30s", said.append)
+    assert isinstance(shorter, Recipe)
+    assert shorter.evaluation.every == 0.25
+    assert load_recipe(recipe).evaluation.every == Duration.parse("5k steps")
+
+
+def test_an_endless_run_that_is_given_a_time_tells_no_number_that_nobody_gave(tmp_path: Path, said: list[str]) -> None:
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    endless = ["training.duration=endless"]
+    options = TrainingOptions(device="cpu", stop_after="0.001s")
+    train(recipe, pictures, tmp_path / "run", overrides=endless, options=options)
+    before = load_recipe(str(tmp_path / "run"))
+    named, _ = with_time(before, (), "10min", said.append)
+    assert isinstance(named, Recipe)
+    assert (str(named.training.duration), str(named.training.time)) == ("endless", "10min")
+
+    run = train(None, pictures, tmp_path / "run", for_time="2s", options=CPU, say=said.append)
+    assert run.finished
+    assert "changed from step 1 on: training.time: None -> 2s" in said
+    assert not [line for line in said if "000,000" in line or "1000000000" in line or "training.duration: " in line]
+    training = load_recipe(str(run.run)).training
+    assert (str(training.duration), str(training.time)) == (f"{run.step} steps", "2s")
+    first = events(run.run, "length")[0]
+    assert (first["steps"] > 1, "before" in first) == (True, False)
+
+    # the same command with a longer time goes on from the length that it had
+    said.clear()
+    longer = train(recipe, pictures, tmp_path / "run", overrides=endless, for_time="4s", options=CPU, say=said.append)
+    assert longer.step > run.step
+    assert not [line for line in said if "training.duration: " in line]
 
 
 def test_small_changes_of_a_length_are_events_and_no_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from frugan.errors import BadInput
 from frugan.progress import COMPARED_STEPS
 
 if TYPE_CHECKING:
+    from frugan.recipe.recipe import Recipe
     from frugan.training.precision_comparison import PrecisionComparison
     from frugan.training.run import TrainingOptions, TrainingResult
 
@@ -272,10 +273,20 @@ def _print_result(result: "TrainingResult", data: list[str] | None, *, as_json: 
         return
     ended = "finished" if result.finished else "stopped and saved; the same command goes on"
     print(f"{result.run}: step {result.step:,}, {ended}")
-    run, shows_given = shlex.quote(str(result.run)), load_recipe(str(result.run)).shows_given
-    data_words = "".join(f" --data {shlex.quote(word)}" for word in data or []) if shows_given else ""
     grids = f"Sample grids: {result.run / 'samples'}. " if (result.run / "samples").is_dir() else ""
-    print(f"{grids}Next: frugan sample {run}{data_words} --out samples")
+    commands = _next_commands(result.run, load_recipe(str(result.run)), data or [])
+    print(f"{grids}Next: " + "\n  ".join(commands))
+
+
+def _next_commands(run: Path, recipe: "Recipe", data: list[str]) -> tuple[str, ...]:
+    """Return what to type to see what was trained."""
+    if data and recipe.preliminary is None:
+        named = named_paths(data)
+        first = named if isinstance(named, str) else next(iter(named.values()))
+        if commands := recipe.kind.commands_after(run, Path(first)):
+            return commands
+    data_words = "".join(f" --data {shlex.quote(word)}" for word in data) if recipe.shows_given else ""
+    return (f"frugan sample {shlex.quote(str(run))}{data_words} --out samples",)
 
 
 def _print_comparison(comparison: "PrecisionComparison", *, as_json: bool) -> None:

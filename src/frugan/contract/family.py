@@ -274,6 +274,15 @@ class Family(ABC):
         """
         raise BadInput(f"data.masks: {self.name} finds no masks; name a run of xseg")
 
+    def commands_after(self, run: Path, data: Path) -> tuple[str, ...]:
+        """Commands that show and use what was learnt, the first one first. Default: none but to draw samples.
+
+        Args:
+            run: folder of the run.
+            data: its first source, as it was named.
+        """
+        return ()
+
     def forwards(self, networks: Any) -> Mapping[str, Callable[[nn.Module, int], object]]:
         """Functions by network, (network, samples) -> output, that run it on inputs of their own, to count and time.
 

@@ -15,6 +15,7 @@ from frugan.engine.requests import KEYS
 from frugan.errors import BadInput
 from frugan.page.queue import Queue
 from frugan.page.runs import Runs
+from frugan.progress import quiet
 from frugan.recipe.loading import load_recipe, recipe_fields
 from frugan.recipes import built_in
 from frugan.training.kept_time import with_time
@@ -144,7 +145,7 @@ def _recipe_words(recipe: str, fields: str, for_time: str, options: Mapping[str,
         return overrides
     if recipe not in built_in():
         recipe = str(Path(recipe).expanduser().resolve())
-    load_recipe(recipe, with_time(recipe, overrides, for_time)[1] if for_time else overrides)
+    load_recipe(recipe, with_time(recipe, overrides, for_time, quiet)[1] if for_time else overrides)
     return [recipe, *overrides]
 
 

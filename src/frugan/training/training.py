@@ -112,7 +112,7 @@ def train(
         if ranks.rank == 0:
             choice: RecipeChoice | None = None
             if recipe is not None and for_time is not None:
-                recipe, overrides = with_time(recipe, overrides, for_time)
+                recipe, overrides = with_time(recipe, overrides, for_time, say)
             if recipe is None:
                 recipe, overrides, choice = recipe_for(data, out, overrides, for_time, options, init, say, progress)
             words = recipe if isinstance(recipe, str) else None
