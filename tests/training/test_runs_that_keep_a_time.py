@@ -203,30 +203,38 @@ def test_what_a_named_recipe_does_by_steps_follows_the_time(tmp_path: Path, said
     assert load_recipe(recipe).evaluation.every == Duration.parse("5k steps")
 
 
-def test_an_endless_run_that_is_given_a_time_tells_no_number_that_nobody_gave(tmp_path: Path, said: list[str]) -> None:
-    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
-    endless = ["training.duration=endless"]
-    options = TrainingOptions(device="cpu", stop_after="0.001s")
-    train(recipe, pictures, tmp_path / "run", overrides=endless, options=options)
-    before = load_recipe(str(tmp_path / "run"))
-    named, _ = with_time(before, (), "10min", said.append)
-    assert isinstance(named, Recipe)
-    assert (str(named.training.duration), str(named.training.time)) == ("endless", "10min")
+def test_an_endless_run_that_is_given_a_time_tells_no_number_that_nobody_gave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
+) -> None:
+    """It is found after three steps that six are what there is time for."""
 
-    run = train(None, pictures, tmp_path / "run", for_time="2s", options=CPU, say=said.append)
-    assert run.finished
-    assert "changed from step 1 on: training.time: None -> 2s" in said
-    assert not [line for line in said if "000,000" in line or "1000000000" in line or "training.duration: " in line]
-    training = load_recipe(str(run.run)).training
-    assert (str(training.duration), str(training.time)) == (f"{run.step} steps", "2s")
-    first = events(run.run, "length")[0]
-    assert (first["steps"] > 1, "before" in first) == (True, False)
+    def decide(kept: KeptTime, step: int, *_: object) -> NewLength | None:
+        before = kept.length.steps
+        is_new = step == 3 and not kept.length.earlier
+        return NewLength(6, before, 9e5, 60.0, 0.1, told=before, told_slowdown=9e5) if is_new else None
+
+    monkeypatch.setattr(KeptTime, "decide", decide)
+    recipe, pictures, out = write_recipe(tmp_path), write_pictures(tmp_path / "pictures"), tmp_path / "run"
+    endless = ["training.duration=endless", "saving.checkpoint_every=2 steps"]
+    train(recipe, pictures, out, overrides=endless, options=TrainingOptions(device="cpu", stop_after="0.001s"))
+
+    def kill(event: Event) -> None:
+        if event["event"] == "step" and event["step"] == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(None, pictures, out, for_time="1h", options=CPU, say=said.append, show=kill)
+    assert "changed from step 1 on: training.time: None -> 1h" in said
+    assert any(line.startswith("steps take about 0.1 s: 6 steps; the end stays ") for line in said)
+    (length,) = events(out, "length")
+    assert (length["steps"], "before" in length) == (6, False)
 
     # the same command with a longer time goes on from the length that it had
-    said.clear()
-    longer = train(recipe, pictures, tmp_path / "run", overrides=endless, for_time="4s", options=CPU, say=said.append)
-    assert longer.step > run.step
-    assert not [line for line in said if "training.duration: " in line]
+    longer = train(recipe, pictures, out, overrides=endless, for_time="2h", options=CPU, say=said.append)
+    assert longer.step == 6
+    assert not [line for line in said if "000,000" in line or "1000000000" in line or "training.duration: " in line]
+    training = load_recipe(str(out)).training
+    assert (str(training.duration), str(training.time)) == ("6 steps", "2h")
 
 
 def test_small_changes_of_a_length_are_events_and_no_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
