@@ -12,6 +12,7 @@ from frugan.engine.plan import micro_batch_sizes
 from frugan.errors import BadInput
 from frugan.planning.search import LOWER
 from frugan.training.own_loop.batch import Inputs, Parts, samples_in
+from frugan.training.own_loop.batch_loss import BatchLoss
 from frugan.training.own_loop.half_precision import Autocast, name_of, trained_halves
 from frugan.training.own_loop.module_step import ModulePlan
 from frugan.training.own_loop.plan_search import Search
@@ -172,12 +173,18 @@ class ModuleReport(ModulePlan):
         """Return the micro-batch, for loops that have no half precision but torch's autocast, and parts of one size.
 
         Raises:
-            BadInput: the plan is of half-precision copies, which ModuleStep alone makes, or of parts of two sizes.
+            BadInput: the plan is of half-precision copies or of parts of a BatchLoss, which ModuleStep alone makes, or
+                of parts of two sizes.
         """
         if (self._autocast_name() is None and self.precision.name != "fp32") or self.batch % self.micro_batch:
             raise BadInput(
                 f"the plan is of micro-batches of {self.micro_batch} out of {self.batch} in {self.precision.name}, as "
                 "ModuleStep runs them; frugan.fits plans for other loops"
+            )
+        if self.accumulation > 1 and isinstance(self.search.task.loss, BatchLoss):
+            raise BadInput(
+                f"the plan splits a BatchLoss in {self.accumulation}, as ModuleStep alone does; frugan.fits plans for "
+                "other loops"
             )
         return self.micro_batch
 
