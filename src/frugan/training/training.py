@@ -68,7 +68,7 @@ def train(
     init_classes: str | None = None,
     map_classes: Mapping[str, str] | None = None,
     options: TrainingOptions | None = None,
-    say: Say = quiet,
+    say: Say = print,
     show: Callable[[Event], None] = quiet,
     progress: Progress | None = None,
     began: float | None = None,
@@ -93,7 +93,7 @@ def train(
             named are found by their names, in whatever order. Kept in the run. None: as kept, else the classes must be
             those of the run.
         options: how to run it here.
-        say: is given a line for every automatic choice.
+        say: is given a line for every automatic choice, and for what a run that goes on has otherwise than before.
         show: is given every event.
         progress: (done, all) while pictures are prepared.
         began: when the time began that training keeps, by `time.perf_counter`; None: now.
