@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib import resources
-from itertools import product
+from itertools import product, takewhile
 from types import MappingProxyType
 from typing import Literal
 
@@ -259,9 +259,9 @@ def _words(name: str) -> list[str]:
     if "laptop" not in words:
         return words
     # wherever it stands: behind the model, before the memory
-    words = [word for word in words if word != "laptop"]
-    memory = 1 if len(words) > 1 and re.fullmatch(r"\d{1,2}", words[-1]) else 0
-    return [*words[: len(words) - memory], "laptop", *words[len(words) - memory :]]
+    model = [word for word in words if word != "laptop"]
+    memory = list(reversed([*takewhile(re.compile(r"\d{1,2}").fullmatch, reversed(model))]))
+    return [*model[: len(model) - len(memory)], "laptop", *memory]
 
 
 _TABLE_WORDS = frozenset(word for key in PUBLISHED for word in key.split("-"))
