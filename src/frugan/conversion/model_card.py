@@ -22,7 +22,7 @@ from frugan.engine.run.checkpoint import EMA_FILE, STATE_FILE, step_in_name
 from frugan.engine.run.events import read_events
 from frugan.engine.run.run_folder import RunFolder
 from frugan.engine.run.tensor_files import read_metadata
-from frugan.errors import BadInput
+from frugan.errors import BadInput, checked
 from frugan.files import read_json
 from frugan.metrics.scores import Provenance, half_width
 from frugan.progress import Say, quiet
@@ -398,6 +398,7 @@ def _digest(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()
 
 
+@checked
 def write_card(
     run: str | Path,
     out: str | Path | None = None,

@@ -15,7 +15,7 @@ from torch import nn
 from frugan.accelerator.precision import resolve_precision
 from frugan.data.digits import are_digits
 from frugan.data.formats.picture_set import PictureSet
-from frugan.errors import BadInput
+from frugan.errors import BadInput, checked
 from frugan.evaluation.equivariance import BY_MOVING, MOST_MOVED, equivariance, refuse_unmovable
 from frugan.evaluation.feature_collector import FeatureCollector, FeatureTask, GatheredFeatures
 from frugan.evaluation.judged import PixelTest, TwoSampleTest
@@ -68,6 +68,7 @@ LEAST_PER_CLASS = 2
 """Pictures of a class from which on it has a covariance."""
 
 
+@checked
 @dataclass(frozen=True)
 class EvaluationOptions:
     """Options of `evaluate`."""

@@ -17,7 +17,7 @@ from PIL import Image
 
 from frugan.engine.run.events import EventTail, read_events
 from frugan.engine.run.run_folder import RunFolder
-from frugan.errors import BadInput
+from frugan.errors import BadInput, checked
 from frugan.files import atomic_file, read_json
 from frugan.metrics.scores import NONE, REAL, SAME, Provenance, half_width, low_recall
 from frugan.reporting.grids import GRID_KEYWORD, ROWS_KEYWORD
@@ -387,6 +387,7 @@ def _columns_in(grid: str) -> int:
     return 0
 
 
+@checked
 def write_report(runs: Sequence[str | Path], out: str | Path | None = None, *, title: str = "", by: str = "") -> Path:
     """Write one self-contained HTML page about a run, or several to compare.
 
