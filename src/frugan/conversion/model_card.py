@@ -391,7 +391,9 @@ class CardBefore:
         if not card.exists() or (self.digest and _digest(card.read_bytes()) == self.digest):
             return
         edited = "was edited since frugan wrote it" if self.digest else "is there, and may be somebody's own"
-        raise BadInput(f"{card}: {edited}; choose another --out, or add --replace to write over it")
+        raise BadInput(
+            f"{card}: {edited}; choose another --out, or add --replace (replace=True in Python) to write over it"
+        )
 
 
 def _digest(text: bytes) -> str:

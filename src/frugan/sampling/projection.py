@@ -212,7 +212,7 @@ def project(
         check_film(Path(out) / animate, frames)
     folder = Path(out)
     for name in ("projections.png", *(f"{stem}.safetensors" for stem in stems), *filter(None, [animate])):
-        refuse_existing(folder / name, replace=replace_files)
+        refuse_existing(folder / name, replace=replace_files, argument="replace_files")
     opened = open_networks(source, device, say)
     with exploring(opened) as explorer:
         targets = [read_fitted(file, opened.recipe) for file in files]

@@ -110,7 +110,7 @@ def _refuse_existing(paths: Iterable[Path], *, replace_files: bool) -> None:
         BadInput: one is there.
     """
     for path in paths:
-        refuse_existing(path, replace=replace_files)
+        refuse_existing(path, replace=replace_files, argument="replace_files")
 
 
 def _move(opened: Opened, request: GridRequest) -> None:
