@@ -393,7 +393,7 @@ def write_report(runs: Sequence[str | Path], out: str | Path | None = None, *, t
 
     Args:
         runs: their folders.
-        out: the page; None: report.html in the first run.
+        out: the page; None: in the first run, report.html, or comparison.html of several runs.
         title: of the page; empty: the names of the runs.
         by: who trained the runs; empty: nobody is named.
 
@@ -404,7 +404,7 @@ def write_report(runs: Sequence[str | Path], out: str | Path | None = None, *, t
         BadInput: a folder that is no run.
     """
     page = page_of(runs, title=title, by=by)
-    path = Path(out) if out is not None else Path(runs[0]) / "report.html"
+    path = Path(out) if out is not None else Path(runs[0]) / ("report.html" if len(runs) == 1 else "comparison.html")
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as beside:
         beside.write_text(page, "utf-8")
