@@ -41,7 +41,7 @@ from frugan.metrics.scores import (
     kernel_distance,
     precision_recall,
 )
-from frugan.metrics.two_sample import Judge
+from frugan.metrics.two_sample import MOST_PICTURES, Judge
 from frugan.metrics.vision_transformers import CLIP
 from frugan.progress import METRICS, USUAL_METRICS, Say, quiet
 from frugan.recipe.recipe import Recipe
@@ -325,7 +325,10 @@ class Scorer:
         """
         assert self.pictures is not None  # where there are moments alone, `metrics` has refused it
         test = TwoSampleTest(self.pictures, self.options.samples, self.options.judge, self.stage, self.progress)
-        _ = test.count
+        most = min(self.options.samples, MOST_PICTURES)
+        if test.count < most // 2 * 2:
+            of = f"they are judged against a half of the {len(self.pictures):,} real pictures"
+            self.say(f"two-sample: {test.count:,} samples in place of {most:,}, as {of}")
         return test
 
     def _provenance(
