@@ -303,7 +303,10 @@ def test_no_sample_is_lost_to_another_one(
     (tmp_path / name).write_text("mine", "utf-8")
     result = frugan("sample", str(run_folder), "--out", str(tmp_path), "--device", "cpu", *words)
     assert result.returncode == 2
-    assert f"{tmp_path / name}: is there already; choose another path, or add --replace" in result.stderr
+    assert (
+        f"{tmp_path / name}: is there already; choose another path, or add --replace (replace_files=True in Python)"
+        in result.stderr
+    )
     assert [(path.name, path.read_text("utf-8")) for path in tmp_path.iterdir()] == [(name, "mine")]
 
 

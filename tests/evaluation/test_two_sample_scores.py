@@ -54,10 +54,12 @@ def test_it_needs_no_feature_network(scored: Path, said: list[str]) -> None:
         "two-sample sees a blur of 0.5 pixels, 10% of another picture laid over, colours off by"
     )
     assert of.measured_by == f"two-sample: {of.judge}"
-    assert not [line for line in said if "features" in line or "warning" in line]
+    assert not [line for line in said if "features" in line or "warning" in line or "in place of" in line]
     assert evaluate(scored / "run", pictures, OPTIONS, say=quiet) == found
-    all_there_are = evaluate(scored / "run", pictures, replace(OPTIONS, samples=50_000), say=quiet).provenance
+    all_there_are = evaluate(scored / "run", pictures, replace(OPTIONS, samples=400), say=said.append).provenance
     assert (all_there_are.samples, all_there_are.judge[:11]) == (74, "74 pictures")
+    fewer = "two-sample: 74 samples in place of 400, as they are judged against a half of the 150 real pictures"
+    assert said.count(fewer) == 1
     real = evaluate_real(pictures, OPTIONS, say=quiet)
     assert real.scores["two_sample"] == found.scores["two_sample_real"]
     assert real.provenance.judge == of.judge

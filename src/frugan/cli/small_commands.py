@@ -383,7 +383,10 @@ def _show_fields(name: str, *, as_json: bool) -> None:
 
 def report(
     runs: Annotated[list[Path], typer.Argument(help="run folder; several are compared")],
-    out: Annotated[Path | None, typer.Option(help="file to write; default: report.html in the first run")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="file to write; default: in the first run, report.html, or comparison.html of several"),
+    ] = None,
     title: Annotated[str, typer.Option(help="of the page; default: the names of the runs")] = "",
     by: Annotated[str, typer.Option(help="who trained the runs, for the page to say")] = "",
     serve: Annotated[

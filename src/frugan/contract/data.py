@@ -23,6 +23,7 @@ Channels = Literal[1, 3]
 """Channels of a picture: grey, or red, green and blue."""
 
 
+@runtime_checkable
 class OpenedSource(Protocol):
     """An opened source of data."""
 

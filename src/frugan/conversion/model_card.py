@@ -22,7 +22,7 @@ from frugan.engine.run.checkpoint import EMA_FILE, STATE_FILE, step_in_name
 from frugan.engine.run.events import read_events
 from frugan.engine.run.run_folder import RunFolder
 from frugan.engine.run.tensor_files import read_metadata
-from frugan.errors import BadInput
+from frugan.errors import BadInput, checked
 from frugan.files import read_json
 from frugan.metrics.scores import Provenance, half_width
 from frugan.progress import Say, quiet
@@ -391,13 +391,16 @@ class CardBefore:
         if not card.exists() or (self.digest and _digest(card.read_bytes()) == self.digest):
             return
         edited = "was edited since frugan wrote it" if self.digest else "is there, and may be somebody's own"
-        raise BadInput(f"{card}: {edited}; choose another --out, or add --replace to write over it")
+        raise BadInput(
+            f"{card}: {edited}; choose another --out, or add --replace (replace=True in Python) to write over it"
+        )
 
 
 def _digest(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()
 
 
+@checked
 def write_card(
     run: str | Path,
     out: str | Path | None = None,

@@ -9,6 +9,7 @@ from frugan.accelerator.device import disable_reduced_precision
 from frugan.data.formats.picture_set import PictureSet
 from frugan.engine.ranks.place import Place
 from frugan.engine.run.checkpoint import NETWORKS_FILE
+from frugan.errors import checked
 from frugan.evaluation.compared import (
     TRAINED_ON,
     TRAINING_SET,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from frugan.engine.ranks.group import RankGroup
 
 
+@checked
 def evaluate(
     source: str | Path | Weights,
     data: str | Path | PictureSet | None = None,

@@ -15,7 +15,7 @@ from frugan.data.formats.picture_set import PictureSet
 from frugan.data.formats.source import local_path
 from frugan.data.survey import Fit
 from frugan.engine.ranks.place import Place
-from frugan.errors import BadInput
+from frugan.errors import BadInput, checked
 from frugan.evaluation.compared import are_unseen_digits, described, real_pictures, unseen_digits
 from frugan.evaluation.feature_collector import GatheredFeatures
 from frugan.evaluation.judged import TwoSampleTest
@@ -51,6 +51,7 @@ DIGITS_SIDE = 32
 """Side in pixels of the bundled digits where neither a run nor the caller sets one."""
 
 
+@checked
 def evaluate_real(
     data: str | Path | PictureSet,
     options: EvaluationOptions | None = None,

@@ -15,7 +15,7 @@ from torch import nn
 from frugan.accelerator.precision import resolve_precision
 from frugan.data.digits import are_digits
 from frugan.data.formats.picture_set import PictureSet
-from frugan.errors import BadInput
+from frugan.errors import BadInput, checked
 from frugan.evaluation.equivariance import BY_MOVING, MOST_MOVED, equivariance, refuse_unmovable
 from frugan.evaluation.feature_collector import FeatureCollector, FeatureTask, GatheredFeatures
 from frugan.evaluation.judged import PixelTest, TwoSampleTest
@@ -41,7 +41,7 @@ from frugan.metrics.scores import (
     kernel_distance,
     precision_recall,
 )
-from frugan.metrics.two_sample import Judge
+from frugan.metrics.two_sample import MOST_PICTURES, Judge
 from frugan.metrics.vision_transformers import CLIP
 from frugan.progress import METRICS, USUAL_METRICS, Say, quiet
 from frugan.recipe.recipe import Recipe
@@ -68,6 +68,7 @@ LEAST_PER_CLASS = 2
 """Pictures of a class from which on it has a covariance."""
 
 
+@checked
 @dataclass(frozen=True)
 class EvaluationOptions:
     """Options of `evaluate`."""
@@ -324,7 +325,10 @@ class Scorer:
         """
         assert self.pictures is not None  # where there are moments alone, `metrics` has refused it
         test = TwoSampleTest(self.pictures, self.options.samples, self.options.judge, self.stage, self.progress)
-        _ = test.count
+        most = min(self.options.samples, MOST_PICTURES)
+        if test.count < most // 2 * 2:
+            of = f"they are judged against a half of the {len(self.pictures):,} real pictures"
+            self.say(f"two-sample: {test.count:,} samples in place of {most:,}, as {of}")
         return test
 
     def _provenance(

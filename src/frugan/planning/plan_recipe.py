@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from frugan.engine.plan import check_micro_batch
-from frugan.errors import BadInput
+from frugan.errors import BadInput, checked
 from frugan.planning.links import GUESSED, Link, parse_link
 from frugan.planning.plan_report import PlanReport
 from frugan.planning.plan_space import PlanConstraints
@@ -23,6 +23,7 @@ from frugan.stepmemory.cards import TooSmall, left_bytes, named_card
 from frugan.wording import GIB, MIB, parse_size, show_size, typed_size
 
 
+@checked
 @dataclass(frozen=True)
 class PlanOptions:
     """How to plan."""
@@ -123,6 +124,7 @@ def planner_of(recipe: str | Recipe, overrides: Sequence[str], options: PlanOpti
     return planner
 
 
+@checked
 def plan(
     recipe: str | Recipe,
     memory: str | int | None = None,
@@ -155,6 +157,7 @@ def plan(
     return _with_command(report, recipe, memory, overrides, options)
 
 
+@checked
 def largest(
     recipe: str | Recipe,
     what: Largest,

@@ -16,7 +16,7 @@ from frugan.contract.family import LatentSpace, Noise
 from frugan.engine.plan import Layout
 from frugan.engine.run.tensor_files import read_tensors, write_tensors
 from frugan.engine.state.working_weights import prepared_together
-from frugan.errors import BadInput
+from frugan.errors import BadInput, checked
 from frugan.progress import Say, quiet
 from frugan.recipe.recipe import Recipe
 from frugan.sampling.directions import METHODS, Directions, Method, find, weights_digest
@@ -285,6 +285,7 @@ def space_of(recipe: Recipe, networks: Mapping[str, torch.nn.Module]) -> LatentS
 
 
 @contextmanager
+@checked
 def explore(source: str | Path | Weights, *, device: str = "auto", say: Say = quiet) -> Iterator[Explorer]:
     """Open a generator to play with; its networks stay prepared while the block is open.
 

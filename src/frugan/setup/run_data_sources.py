@@ -28,8 +28,8 @@ from frugan.setup.masks import masked
 from frugan.setup.small_pictures import small_for_training
 from frugan.wording import count, first_names
 
-Data = str | Path | Mapping[str, str | Path] | Mapping[str, OpenedSource]
-"""A path, paths by source name, or opened sources by source name."""
+Data = str | Path | PictureSet | Mapping[str, str | Path] | Mapping[str, OpenedSource]
+"""A path, an opened set of pictures, paths by source name, or opened sources by source name."""
 
 
 def named_sources(
@@ -227,6 +227,11 @@ def _opened_sources(recipe: Recipe, data: Data | None, options: SourceOptions) -
     needs = recipe.sources
     opened: dict[str, Any] = {}
     paths: dict[str, Path] | Path | None = None
+    if isinstance(data, PictureSet):
+        if len(needs) > 1:
+            each = ", ".join(f"{name!r}: …" for name in needs)
+            raise BadInput(f"data: one set of pictures, but this model reads several kinds of data; write {{{each}}}")
+        data = dict.fromkeys(needs, data)
     if isinstance(data, Mapping):
         paths = {name: local_path(value) for name, value in data.items() if isinstance(value, str | Path)}
         opened = {name: value for name, value in data.items() if name not in paths}

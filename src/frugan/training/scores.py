@@ -16,7 +16,7 @@ from frugan.engine.durations import EvaluationSettings
 from frugan.engine.plan import Plan
 from frugan.engine.state.state import TrainingState
 from frugan.errors import BadInput, TrainingFailed
-from frugan.evaluation.compared import HELD_OUT, TRAINED_ON, TRAINING_SET
+from frugan.evaluation.compared import HELD_OUT, OF_THE_RUN, TRAINED_ON, TRAINING_SET
 from frugan.evaluation.feature_collector import FeatureCollector
 from frugan.evaluation.judged import TwoSampleTest
 from frugan.evaluation.reference import WITHOUT_FEATURES, missing_weights, network_for
@@ -222,7 +222,7 @@ def real_pictures(run: TrainRun) -> tuple[PictureSet, str, str]:
     if pictures.held_out is None:
         return pictures, TRAINING_SET, TRAINED_ON
     folder = run.recipe.data.holdout
-    return pictures.held_out, folder if isinstance(folder, str) else TRAINING_SET, HELD_OUT
+    return pictures.held_out, folder if isinstance(folder, str) else OF_THE_RUN, HELD_OUT
 
 
 def possible(run: TrainRun, settings: EvaluationSettings) -> tuple[EvaluationSettings | None, str | None]:

@@ -311,7 +311,7 @@ def test_a_card_that_somebody_edited_is_not_written_over(made: Path, tmp_path: P
     words = ["card", str(made), "--out", str(folder), "--title", "Roses"]
     refused = CliRunner().invoke(application(), words)
     assert isinstance(refused.exception, BadInput)
-    assert "choose another --out, or add --replace" in str(refused.exception)
+    assert "choose another --out, or add --replace (replace=True in Python)" in str(refused.exception)
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == there
     replaced = CliRunner().invoke(application(), [*words, "--replace"])
     assert replaced.exit_code == 0, replaced.output

@@ -88,5 +88,5 @@ def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_in_use_is_not_overwritten(there_and_back: tuple[Path, Path]) -> None:
     _, back = there_and_back
-    with pytest.raises(BadInput, match=r"holds XSeg_64\.npy already"):
+    with pytest.raises(BadInput, match=r"holds XSeg_64\.npy already.*add --replace \(replace=True in Python\)"):
         convert(Conversion(back.with_name("run"), back, _quiet), to="leras-xseg")

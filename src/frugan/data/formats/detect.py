@@ -192,6 +192,11 @@ def open_source(path: Path, reading: Reading = AS_THEY_ARE) -> Source:
         raise BadInput(f"{where} cannot be read: {error.strerror}. Check the rights.") from error
     if start == HDF5_START:
         return open_hdf5(path)
+    if path.name.lower().endswith((".npy", ".npz")):
+        raise BadInput(
+            f"{where} holds NumPy's arrays; open them in Python: frugan.PictureSet.from_arrays "
+            "(docs/adding-a-data-set.md)"
+        )
     if zipfile.is_zipfile(path):
         return open_zip(path, reading)
     if start.startswith(ZIP_START) or path.name.lower().endswith(".zip"):

@@ -25,7 +25,7 @@ from frugan.data.formats.set_file import (
     read_set_file,
     refuse_half_prepared,
 )
-from frugan.errors import BadInput
+from frugan.errors import BadInput, checked
 from frugan.wording import count, shown
 
 MOST_LOST = 0.1
@@ -85,8 +85,12 @@ class PictureSet:
     held_out_below: float | None = None  # drawn numbers below it are of test pictures; None: they are not drawn so
 
     @classmethod
+    @checked
     def from_arrays(
-        cls, pictures: NDArray[np.uint8], labels: NDArray[np.int64] | None = None, class_names: Sequence[str] = ()
+        cls,
+        pictures: NDArray[np.uint8],
+        labels: NDArray[np.int64] | Sequence[int] | None = None,
+        class_names: Sequence[str] = (),
     ) -> "PictureSet":
         """Make a set of arrays, which are read once for the digest and not copied.
 

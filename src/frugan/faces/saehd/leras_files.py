@@ -484,8 +484,8 @@ def check_free(folder: Path, name: str, kind: ModelKind = SAEHD, *, replace: boo
         raise BadInput(f"{folder}: is a file; expected a folder for the model, such as WORKSPACE/model")
     if (there := _there(folder, name, kind)) and not replace:
         raise BadInput(
-            f"{folder}: holds {there[0].name} already; choose another --name or folder, or add --replace, which moves "
-            f"the old files to {_backup(folder, name, kind).name} in it"
+            f"{folder}: holds {there[0].name} already; choose another --name or folder, or add --replace (replace=True "
+            f"in Python), which moves the old files to {_backup(folder, name, kind).name} in it"
         )
 
 

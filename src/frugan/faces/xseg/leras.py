@@ -125,7 +125,9 @@ class LerasXSeg(FileFormat):
         contents = _contents(trained, conversion)
         there = [name for name in contents if (folder / name).exists()]
         if there and not conversion.replace:
-            raise BadInput(f"{folder}: holds {there[0]} already; choose another folder, or add --replace")
+            raise BadInput(
+                f"{folder}: holds {there[0]} already; choose another folder, or add --replace (replace=True in Python)"
+            )
         folder.mkdir(parents=True, exist_ok=True)
         try:
             for name, content in contents.items():
