@@ -61,7 +61,7 @@ class CardFacts:
     images: int | None  # that the networks were shown until then; None: not known
     class_names: tuple[str, ...]  # what labels mean; empty: there are no classes, or nobody knows
     parameters: Mapping[str, int]  # network -> number, of those that the weights hold
-    scores: tuple[Scored, ...]  # oldest first
+    scores: tuple[Scored, ...]  # those of the step nearest to that of the weights come last
     plan: Mapping[str, Any]  # as the run folder has it; empty: none
     memory_bytes: int | None  # most that was taken; None: not known
     device: str  # that it was trained on
@@ -272,8 +272,9 @@ def _scores(scored: Sequence[Scored]) -> Iterator[str]:
         "weights",
     )
     yield from _table(titles, list(newest.values()))
-    yield "The last score of each kind; behind ± half of a 95 % interval, where one is known. Scores compare only where"
-    yield "all of this agrees, and the pictures that they compare with are the same."
+    yield "Of each kind the score of the step nearest to that of these weights, and of several the last; behind ± half of a"
+    yield "95 % interval, where one is known. Scores compare only where all of this agrees, and the pictures that they compare"
+    yield "with are the same."
     yield ""
 
 
@@ -490,7 +491,10 @@ def _facts(run: RunFolder, weights: Weights, about: AboutModel) -> CardFacts:
         images=saved["images"] if isinstance(saved.get("images"), int) else None,
         class_names=weights.class_names,
         parameters={name: counts[name] for name in weights.networks},
-        scores=(*scores, *_taken_later(run)),
+        # `frugan evaluate` may have scored an earlier step than training did
+        scores=tuple(
+            sorted((*scores, *_taken_later(run)), key=lambda scored: -abs(scored.provenance.step - weights.step))
+        ),
         plan=read_json(run.plan),
         memory_bytes=memory_bytes,
         device=_device(saved, start),

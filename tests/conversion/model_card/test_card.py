@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -159,6 +160,16 @@ def test_a_card_has_the_last_score_of_each_kind_with_its_interval() -> None:
     assert again.count("| two-sample (0.5 at best) |") == 1  # it looks at no features, whose network takes others
     assert "| grey pixels, 16 by 16 |" in text
     assert "| 1 network, 400 steps of 16 |" in text
+
+
+def test_a_score_of_an_earlier_step_gives_way_to_that_of_the_weights(made: Path, tmp_path: Path) -> None:
+    """It was taken from outside while training went on, and so is in the other file."""
+    run = tmp_path / "run"
+    shutil.copytree(made, run)
+    line = json.dumps({"scores": {"fid": 99.0}, "provenance": replace(PROVENANCE, step=300).as_json()})
+    (run / "scores.jsonl").write_text(line + "\n", "utf-8")
+    text = (write_card(run, tmp_path / "card", licence="cc-by-4.0") / "README.md").read_text("utf-8")
+    assert [line.split(" | ")[1:3] for line in text.splitlines() if line.startswith("| FID")] == [["12.35", "400"]]
 
 
 def test_a_card_says_what_where_how_good_and_by_what_measure(made: Path, tmp_path: Path) -> None:
