@@ -311,6 +311,17 @@ def test_a_card_is_written_again_as_it_was_asked_for(made: Path, tmp_path: Path)
     assert first.read_text("utf-8") == before.replace("# Flowers", "# Roses")
 
 
+def test_a_card_elsewhere_is_as_the_one_in_the_run(made: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(made, run)
+    first = write_card(run, licence="cc0-1.0", title="Flowers", by="Ada") / "README.md"
+    said: list[str] = []
+    other = write_card(run, tmp_path / "other", licence="cc-by-4.0", say=said.append) / "README.md"
+    assert other.read_text("utf-8") == first.read_text("utf-8").replace("cc0-1.0", "cc-by-4.0")
+    line = f'as on the card in {run / "card"}: --title "Flowers", --by "Ada"; give another to change it'
+    assert line in said
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_a_card_that_somebody_edited_is_not_written_over(made: Path, tmp_path: Path, *, known: bool) -> None:
     folder = write_card(made, tmp_path / "card", licence="cc0-1.0", by="Ada")
