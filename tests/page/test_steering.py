@@ -81,6 +81,19 @@ def test_a_training_that_is_only_starting_is_stopped_too(page: Asking, runs: Pat
     assert (runs / "run" / "requests" / "stop").exists()
 
 
+def test_a_run_that_waits_says_for_what(page: Asking, runs: Path) -> None:
+    for run in ("one", "other"):
+        made_run(runs / run, steps=2, grids=0)
+    about = {"host": os.uname().nodename, "process": os.getpid(), "since": "now"}
+    (runs / "other" / "owner.json").write_text(json.dumps(about))
+    Queue(runs).add("new", ["there"])
+    Queue(runs).add("one", ["there"])
+    assert page.get("/api/runs/new").json["sentence"] == "Waits until other has ended."
+    assert page.get("/api/runs/one").json["sentence"] == "Waits until new, other have ended."
+    (runs / "other" / "owner.json").unlink()
+    assert page.get("/api/runs/new").json["sentence"] == ""
+
+
 def test_a_new_run_waits_in_the_queue(page: Asking, runs: Path, recipe: tuple[str, Path]) -> None:
     path, pictures = recipe
     asked = {"name": "new", "recipe": path, "data": str(pictures), "fields": "'training.duration=3 steps'", "for": ""}
@@ -187,6 +200,8 @@ def test_a_change_saves_stops_and_goes_on(page: Asking, runs: Path, recipe: tupl
     thread.join()
     assert not result.finished
     assert answers[0].status == 200
+    (entry,) = Queue(runs).entries()
+    assert entry.at_once  # however often it was clicked, also after it had stopped
     (go_on,) = words(runs).values()
     assert go_on[0] == str(runs / "run")
     (runs / "run" / "requests" / "stop").unlink(missing_ok=True)  # as what works the queue off does

@@ -272,8 +272,8 @@ def _scores(scored: Sequence[Scored]) -> Iterator[str]:
         "weights",
     )
     yield from _table(titles, list(newest.values()))
-    yield "Of each kind the score of the step nearest to that of these weights; behind ± half of a 95 % interval, where one"
-    yield "is known. Scores compare only where all of this agrees, and the pictures that they compare with are the same."
+    yield "Of each kind the score of the step nearest to that of these weights; behind ± half of a 95 % interval, where"
+    yield "one is known. Scores compare only where all of this agrees, and what they compare with is the same."
     yield ""
 
 

@@ -89,7 +89,9 @@ class Steering:
         before = [*_kept(self.runs.start(name), without_data=bool(data_words))]
         if not any(word == "--data" for word in (*data_words, *before)):
             raise BadInput(f"{name}: where are its pictures? Its events do not tell; give their folder")
-        self.queue.add(name, [path, *overrides, *data_words, *before], first=True)
+        again = entry is not None and entry.state == "waiting" and entry.at_once  # it was clicked twice
+        words = [path, *overrides, *data_words, *before]
+        self.queue.add(name, words, first=True, at_once=running or again)
         if running:
             folder.requests.mkdir(exist_ok=True)
             (folder.requests / "stop").touch()
