@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import secrets
+import shlex
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -61,7 +62,8 @@ class Page:
             BadInput: it is a run itself, a file, or not there.
         """
         if (folder / "events.jsonl").exists():
-            raise BadInput(f"{folder}: is a run; give the folder that holds it: frugan page {folder.parent}")
+            above = shlex.quote(str(folder.parent))
+            raise BadInput(f"{folder}: is a run; give the folder that holds it: frugan page {above}")
         if not folder.is_dir():
             raise BadInput(
                 f"{folder}: is no folder (looked from {Path.cwd()}); expected one that holds runs. To begin in a new "
