@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import threading
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +114,15 @@ def test_a_new_run_waits_in_the_queue(page: Asking, runs: Path, recipe: tuple[st
     for run in ("new", "own", "timed"):
         assert page.post("/api/queue", {"run": run, "do": "remove"}).status == 200
     assert words(runs) == {}
+
+
+def test_the_page_says_which_names_it_takes() -> None:
+    """The browser refuses others before they are sent, and shows the title."""
+    page = (resources.files("frugan") / "page" / "page.html").read_text("utf-8")
+    (field,) = re.findall(r'<input name="name"[^>]*>\n<small>[^<]*', page)
+    said = "etters from a to z, digits, dots, dashes and underscores; no spaces"
+    assert f'title="l{said}"' in field
+    assert field.endswith(f"<small>L{said}.")
 
 
 def test_what_cannot_be_trained_is_refused_at_once(page: Asking, runs: Path, recipe: tuple[str, Path]) -> None:

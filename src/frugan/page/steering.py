@@ -112,7 +112,7 @@ class Steering:
             BadInput: anything of it cannot be used.
         """
         if not NAME.fullmatch(name):
-            raise BadInput(f"{name[:80]!r}: a run's name has letters, digits, dots, dashes and underscores")
+            raise BadInput(f"{name[:80]!r}: a run's name has letters from a to z, digits, dots, dashes and underscores")
         out = self.runs.path.resolve() / name
         if out.exists():
             raise BadInput(f"{name}: is there already; choose another name, or let it go on")
