@@ -156,20 +156,29 @@ def test_a_run_from_elsewhere_brings_no_options_of_its_own(page: Asking, runs: P
     train(*recipe, runs / "run", overrides=("training.duration=2 steps",), options=CPU)
     events = runs / "run" / "events.jsonl"
     (start,) = [event for event in read_events(events) if event["event"] == "start"]
+    here = runs.parent / "here"
+    here.mkdir()
     for command, expected in (
         ("frugan train x --data here --out /elsewhere --wandb spy --device cpu", ["--data", "here", "--device", "cpu"]),
         ("torchrun --nproc-per-node=2 -m frugan train x --data here", None),
         (None, None),
     ):
         with events.open("a") as file:
-            file.write(json.dumps({**start, "command": command, "directory": "/"}) + "\n")
+            file.write(json.dumps({**start, "command": command, "directory": str(here.parent)}) + "\n")
         answer = page.post("/api/runs/run/go-on", {"fields": {"training.duration": "4 steps"}})
         if expected is None:
             assert answer.status == 422
             continue
         assert answer.status == 200
         run = str(runs / "run")
-        assert words(runs)["run"] == [run, "training.duration=4 steps", "--data", "/here", "--device", "cpu"]
+        assert words(runs)["run"] == [run, "training.duration=4 steps", "--data", str(here), "--device", "cpu"]
+    here.rmdir()
+    with events.open("a") as file:
+        file.write(json.dumps({**start, "command": "frugan train x --data here", "directory": str(here.parent)}) + "\n")
+    before = words(runs)
+    gone = error(page.post("/api/runs/run/go-on", {"fields": {"training.duration": "5 steps"}}))
+    assert f"{here}: its pictures are no longer there" in gone
+    assert words(runs) == before
     for data in (str(recipe[1]), f"x={recipe[1]}"):  # whoever says where they are, may go on all the same
         assert page.post("/api/runs/run/go-on", {"data": data}).status == 200
         assert words(runs)["run"] == [run, "--data", data]

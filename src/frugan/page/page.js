@@ -282,6 +282,8 @@ const page = (() => {
         this.runs.forEach((run, number) => this.pictures[number].title.replaceChildren(titles[number], stateOf(run.about)));
         return;
       }
+      this.settings.trains = about.state === "running" || about.state === "starting";
+      this.settings.count();
       const buttons = make("span", { className: "buttons" });
       if (about.state === "running") {
         for (const wish of ["save", "preview", "stop"]) {
@@ -445,6 +447,8 @@ const page = (() => {
   class Settings {
     constructor(name) {
       this.name = name;
+      this.trains = false; // whether it is being trained now
+      this.count = () => {}; // until the fields are there
       this.inside = make("div", { textContent: "reading …" });
       this.element = make("details", {}, make("summary", { textContent: "Change and go on" }), this.inside);
       this.element.ontoggle = () => this.element.open && this.read();
@@ -487,10 +491,11 @@ const page = (() => {
         window.scrollTo(0, 0);
       }, "");
       const count = () => {
-        const many = Object.keys(changes()).length;
+        const many = Object.keys(changes()).length, what = many === 1 ? "this change" : `${many} changes`;
         go.disabled = many === 0 && data.value === "";
-        go.textContent = many === 0 ? "Go on" : `Save, stop, go on with ${many === 1 ? "this change" : `${many} changes`}`;
+        go.textContent = many === 0 ? "Go on" : `${this.trains ? "Save, stop, go" : "Go"} on with ${what}`;
       };
+      this.count = count;
       data.oninput = count;
       count();
       const length = inputs.filter(({ field }) => field.key in LENGTHS), rest = inputs.filter(({ field }) => !(field.key in LENGTHS));

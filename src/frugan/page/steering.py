@@ -72,7 +72,8 @@ class Steering:
 
         Raises:
             NoRun: there is none of this name.
-            BadInput: a field or value is none, or may not change; or it is not known where the pictures are.
+            BadInput: a field or value is none, or may not change; or it is not known where the pictures are, or
+                they are gone.
         """
         folder = self.runs.folder(name)
         owned = self.runs.owners.process(folder.path) is not None
@@ -191,7 +192,7 @@ def _kept(start: Mapping[str, Any], *, without_data: bool) -> Iterator[str]:
     """Options that a run was trained with, from the event of its last start.
 
     Raises:
-        BadInput: several processes trained it.
+        BadInput: several processes trained it, or its pictures are gone.
     """
     command, directory = start.get("command"), start.get("directory")
     if not isinstance(command, str) or not isinstance(directory, str):
@@ -204,6 +205,8 @@ def _kept(start: Mapping[str, Any], *, without_data: bool) -> Iterator[str]:
             source, equals, place = value.partition("=")
             named = bool(equals) and source.isidentifier()
             path = Path(directory) / Path(place if named else value).expanduser()
+            if not path.exists():
+                raise BadInput(f"{path}: its pictures are no longer there; say where they are now, beside the button")
             yield from (option, f"{source}={path}" if named else str(path))
         elif option in KEPT:
             yield from (option, value)
