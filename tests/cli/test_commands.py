@@ -441,8 +441,17 @@ def test_drawn_faces_become_a_workspace(frugan: Frugan, tmp_path: Path) -> None:
     assert list(out.parent.iterdir()) == [out]
 
 
+@pytest.mark.parametrize(("before", "name"), [([], ""), (["biggan-cifar10-32"], ""), ([], "src=")])
+def test_a_path_that_the_shell_has_split_is_named(before: list[str], name: str, tmp_path: Path, frugan: Frugan) -> None:
+    (tmp_path / "my nice pictures").mkdir()
+    refused = frugan("train", *before, "--data", f"{name}{tmp_path / 'my'}", "nice", "pictures")
+    assert refused.returncode == 2
+    assert f"needs quotation marks: --data '{name}{tmp_path / 'my nice pictures'}'" in refused.stderr
+
+
 @pytest.mark.parametrize(
-    ("lost", "words"), [((), "what was saved before is whole"), (("2 steps must be done again",), "2 steps must be")]
+    ("lost", "words"),
+    [((), "what was saved before, if anything, is"), (("2 steps must be done again",), "2 steps must be")],
 )
 def test_an_interrupt_is_told(
     lost: tuple[str, ...], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -294,7 +294,9 @@ def recipes(
         raise BadInput("--fields goes with the name of a recipe, such as frugan recipes biggan-small-32 --fields")
     if name is not None:
         if card is not None:
-            raise BadInput(f"--card {card}: for the list; frugan plan {name} --card {card} says whether {name} fits it")
+            raise BadInput(
+                f"--card {card}: for the list; frugan plan {name} --card {quote(card)} says whether {name} fits it"
+            )
         _show_fields(name, as_json=as_json)
         return
     rows = shipped_recipes()

@@ -3,7 +3,9 @@
 import json
 import shlex
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -133,6 +135,7 @@ class TrainOptions:
     @property
     def recipe_and_overrides(self) -> tuple[str | None, list[str]]:
         """The recipe, if one is named, and the overrides, those by options among them."""
+        _refuse_split_path(self.data or [], [*([self.recipe] if self.recipe else []), *(self.overrides or [])])
         recipe, fields = recipe_and_fields(self.recipe, self.overrides)
         subset = [] if self.subset is None else [f"data.subset={self.subset}"]
         holdout = [] if self.holdout is None else [f"data.holdout={_part_or_folder(self.holdout)}"]
@@ -210,6 +213,19 @@ def train(**values: Any) -> None:
         _print_result(result, arguments.data, as_json=arguments.as_json)
     if arguments.requeue and not result.finished:
         raise typer.Exit(REQUEUE)
+
+
+def _refuse_split_path(data: Sequence[str], words: Sequence[str]) -> None:
+    """Refuse the pieces of a path with spaces that a shell has split: `--data` has the first, words the others."""
+    for given in data:
+        name, equals, path = given.rpartition("=")
+        if Path(given).exists() or Path(path).exists():
+            continue
+        for first, last in combinations(range(len(words) + 1), 2):
+            rest = " ".join(words[first:last])
+            if Path(f"{path} {rest}").exists():
+                quoted = shlex.quote(f"{name}{equals}{path} {rest}")
+                raise BadInput(f"--data {given} {rest}: a path with spaces needs quotation marks: --data {quoted}")
 
 
 def _part_or_folder(text: str) -> str:

@@ -1,6 +1,7 @@
 """`plan`: whether a recipe fits a card, or several that share every batch, how, and what it costs."""
 
 import math
+import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -223,7 +224,7 @@ def _why_none(
     smallest = " ".join(sizes[0])
     return (
         f"none of {len(sizes)} sizes fits {budget}, not even {smallest}; allow more memory, or see what that one "
-        f"takes: frugan plan {recipe} {smallest}"
+        f"takes: frugan plan {shlex.quote(recipe)} {smallest}"
     )
 
 

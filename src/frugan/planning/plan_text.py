@@ -139,7 +139,8 @@ def _ladder_blocks(report: "PlanReport") -> Iterator[RenderableType]:
     measured = report.card.source == "measured" and report.card.capability is not None
     outside = _gib(report.card.context_bytes + report.card.workspace_bytes)
     context = f"{outside} for CUDA and its libraries ({'measured' if measured else 'a guess'})"
-    yield f"Peaks are for the whole card, including {context}. Next: frugan plan {_name(report)} --memory 6GiB"
+    again = f"frugan plan {shlex.quote(_name(report))} --memory 6GiB"
+    yield f"Peaks are for the whole card, including {context}. Next: {again}"
 
 
 def _price_line(report: "PlanReport", price: float | None, per_hour: float) -> str:

@@ -98,10 +98,9 @@ def keep_time(run: TrainRun, step: int, saved: Mapping[str, Any], kept: dict[str
     if step >= length.steps:
         run.choose(f"{run.folder.path} is finished, and its {promised} are over; a longer --for trains longer")
     else:
-        # before, nobody knows how long one takes
-        after = f", after {length.steps:,} steps" if trained and length.steps < UNDECIDED_STEPS else ""
+        # after how many steps, the estimate says, which times one here and now
         run.choose(
-            f"ends at about {_clock_in(left)}{after}: steps are added or left out when they turn out faster or slower "
+            f"ends at about {_clock_in(left)}: steps are added or left out when they turn out faster or slower "
             f"than thought (training.time={promised})"
         )
     cycle = math.lcm(*(phase.every for phase in run.training.phases))

@@ -1,6 +1,7 @@
 """Scores of a training while it goes on."""
 
 import copy
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -178,7 +179,7 @@ class TrainingScores:
     def leave_to_end(self, seconds: float, at_end: bool) -> None:
         """Say that scores on the way take too much of the time that is kept."""
         promised = self.recipe.training.time
-        evaluate = f"frugan evaluate {self.run.folder.path} --data PICTURES"
+        evaluate = f"frugan evaluate {shlex.quote(str(self.run.folder.path))} --data PICTURES"
         left = "one is taken, at the end" if at_end else f"none is taken (afterwards: {evaluate})"
         self.run.choose(f"scores: the next would take about {duration(seconds)} of the run's {promised}: {left}")
 
