@@ -116,3 +116,9 @@ def test_what_deepfacelab_cannot_read_takes_no_readable_models_place(
     with pytest.raises(BadInput, match=r"holds an XSeg that DeepFaceLab reads; choose a new folder\. 64 pixels"):
         convert(Conversion(run, tmp_path, _quiet, replace=True), to="leras-xseg")
     assert [path.name for path in tmp_path.iterdir()] == ["XSeg_256.npy"]
+
+
+def test_the_format_for_saehd_names_this_one(tmp_path: Path) -> None:
+    source = _folder(tmp_path / "model")
+    with pytest.raises(BadInput, match=r"holds no SAEHD model .*, but of XSeg \(--from leras-xseg\)"):
+        convert(Conversion(source, tmp_path / "run", _quiet), made_by="leras")

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isqrt, prod
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -247,6 +248,8 @@ class ModelKind:
 
 
 SAEHD = ModelKind("SAEHD")
+FORMATS = MappingProxyType({"AMP": "leras-amp", "Quick96": "leras-quick96", "SAEHD": "leras", "XSeg": "leras-xseg"})
+"""Title of a kind of model, as in its files' names -> our name of its format."""
 
 
 @dataclass
@@ -310,10 +313,11 @@ def read_model(folder: Path, name: str | None = None, kind: ModelKind = SAEHD) -
 
 def _chosen(folder: Path, names: list[str], requested: str | None, kind: ModelKind) -> str:
     if not names:
-        others = {mark for path in folder.glob(f"*_*_{DATA}") if (mark := path.name.split("_")[-2]) != kind.title}
+        titles = {path.name.removesuffix(f"_{DATA}").split("_")[-1] for path in folder.glob(f"*_{DATA}")}
+        others = [f"{title} (--from {FORMATS[title]})" for title in sorted(titles & FORMATS.keys() - {kind.title})]
         raise BadInput(
             f"{folder}: holds no {kind.title} model (no file ends in {kind.mark}{DATA})"
-            + (f", but of {', '.join(sorted(others))}: --from has a format for each kind" if others else "")
+            + (f", but of {', '.join(others)}" if others else "")
         )
     if requested is None:
         if len(names) > 1:
