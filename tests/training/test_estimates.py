@@ -18,6 +18,7 @@ from frugan.contract.family import GridRequest
 from frugan.engine.plan import Plan
 from frugan.engine.run.events import read_events
 from frugan.engine.run.kept_time import KeptTime
+from frugan.errors import BadInput
 from frugan.planning.predictions import least_work
 from frugan.planning.recipe_predictions import shipped_predictions, subject
 from frugan.recipe.loading import load_recipe
@@ -116,6 +117,21 @@ def test_an_estimate_goes_by_the_time_that_is_kept(
     assert estimate == (
         "estimate: about 0.15 s a step: 1,600 in the 4.0 min that are left, less what grids and scores take"
     )
+
+
+def test_a_time_that_no_step_fits_in_is_refused(
+    tmp_path: Path, timed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    recipe, pictures = minigan_and_pictures(tmp_path)
+    monkeypatch.setattr(KeptTime, "left", lambda *_: 0.1)
+    with pytest.raises(BadInput, match=r"one step alone takes about 0\.15 s, and of the 4\.0 min of --for"):
+        train(recipe, pictures, tmp_path / "run", for_time="4min", options=CPU)
+    assert timed
+    assert not list((tmp_path / "run").glob("checkpoints/*"))
+    monkeypatch.setattr(KeptTime, "left", lambda *_: 240.0)
+    options = replace(CPU, stop_after="0.1s")
+    assert train(recipe, pictures, tmp_path / "run", for_time="4min", options=options).step > 0  # nothing is in the way
 
 
 @pytest.mark.long

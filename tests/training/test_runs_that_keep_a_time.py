@@ -9,10 +9,11 @@ from safetensors.torch import load_file
 from frugan.engine.durations import Duration
 from frugan.engine.run.events import Event, read_events
 from frugan.engine.run.kept_time import KeptTime, NewLength
+from frugan.engine.run.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
-from frugan.training.kept_time import with_time
+from frugan.training.kept_time import with_length_by_hand, with_time
 from frugan.training.run import TrainingOptions
 from frugan.training.training import train
 from training.pictures import RECIPE, write_pictures, write_recipe
@@ -128,6 +129,15 @@ def test_a_number_of_steps_given_by_hand_holds_from_there(tmp_path: Path) -> Non
     assert (training.time, training.earlier_lengths) == (None, ((3, 8), (6, 6)))
     assert not any("ends at about" in line for line in told)
     assert not any("earlier_lengths" in line for line in told)
+
+
+def test_the_originals_number_of_steps_is_one_given_by_hand(tmp_path: Path, said: list[str]) -> None:
+    assert with_time("saehd-demo-64", ["target_iter=125"], "1h", said.append)[1] == ["target_iter=125"]
+    run = RunFolder(tmp_path)
+    run.write_recipe(load_recipe("saehd-demo-64", ["training.time=6min"]).model_dump(mode="json"))
+    longer = with_length_by_hand(load_recipe(str(run.path), ["target_iter=125"]), run, ["target_iter=125"], said.append)
+    assert (longer.training.time, str(longer.training.duration)) == (None, "125 steps")
+    assert said == ["length: 125 steps, whatever time they take; training.time keeps a time"]
 
 
 def test_a_run_that_is_finished_gets_more_steps_when_it_is_given_more_time(

@@ -69,6 +69,15 @@ class Forgiving(Protocol):
         """Picture -> why it cannot be read."""
 
 
+@runtime_checkable
+class Rereading(Protocol):
+    """A reader of files that may be written while they are in use."""
+
+    @property
+    def rewritten(self) -> int:
+        """Files that have been written since they were opened, as far as is known: 0 until it met the first."""
+
+
 @dataclass(frozen=True)
 class RunData:
     """A data source of a run, as checkpoints keep it."""

@@ -342,7 +342,8 @@ class Family(ABC):
         return {}
 
     def foreign_option(self, name: str, value: str) -> Sequence[str] | None:
-        """Words of the command line for an option of the original program; None: it has no such option. Default: None.
+        """Words of the command line for an option of the original program, none if nothing stands for it here; None: it
+        has no such option. Default: None.
 
         Raises:
             BadInput: the option has no such value.

@@ -203,7 +203,11 @@ def _refuse_odd_shapes(values: Mapping[str, Any], where: str) -> None:
 def as_given(name: str, overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     """Overrides in frugan's words, and a line for each that was given in those of the family's original program."""
     ours = in_our_words(_load_values(name), overrides)
-    lines = [f"{word} is {' '.join(meant)} here" for word, meant in ours.items() if [word] != list(meant)]
+    lines = [
+        f"{word} is {' '.join(meant)} here" if meant else f"{word} is left out: nothing stands for it here"
+        for word, meant in ours.items()
+        if [word] != list(meant)
+    ]
     return list(chain.from_iterable(ours.values())), lines
 
 

@@ -11,6 +11,7 @@ from frugan.accelerator.device import available_cores, catch_out_of_memory, rele
 from frugan.engine.durations import Duration
 from frugan.engine.run import threads
 from frugan.engine.run.loop import Loop, RunningStage
+from frugan.errors import BadInput
 from frugan.recipe.recipe import Recipe
 from frugan.training.run import TrainRun
 from frugan.wording import duration
@@ -117,6 +118,12 @@ class Opening:
             return
         if loop.kept_time is not None:  # the number of steps follows the time, and not the other way round
             time_left = loop.kept_time.left(loop.seconds)
+            if seconds > time_left and not loop.seconds:
+                raise BadInput(
+                    f"one step alone takes about {duration(seconds)}, and of the {duration(loop.kept_time.seconds)} of "
+                    f"--for (training.time) {duration(time_left)} are left: give a longer time, or a smaller recipe: "
+                    "`frugan train --data ... --for ...` without one chooses"
+                )
             coming = max(1, int(time_left / seconds))
             self.run.choose(
                 f"estimate: about {duration(seconds)} a step: {coming:,} in the {duration(time_left)} that are left, "

@@ -12,6 +12,7 @@ from frugan.engine.run.kept_time import TOLERANCE, KeptTime, NewLength
 from frugan.engine.run.run_folder import RunFolder
 from frugan.progress import Say
 from frugan.recipe.loading import load_recipe, recipe_with
+from frugan.recipe.overrides import in_our_words
 from frugan.recipe.recipe import Recipe
 from frugan.setup.networks import weights_metadata
 from frugan.training.candidates import THRESHOLDS
@@ -42,8 +43,8 @@ def with_time(
         BadInput: it is no time, or the recipe cannot keep one.
     """
     seconds = Duration.parse_seconds(for_time, "--for")
-    given = {word.partition("=")[0] for word in overrides}
     loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
+    given = _fields(loaded, overrides)
     if "training.duration" in given and loaded.training.duration != ENDLESS:
         return recipe, overrides
     following = [word for word in _following(loaded, seconds) if word.partition("=")[0] not in given]
@@ -55,6 +56,12 @@ def with_time(
     if isinstance(recipe, Recipe):
         return recipe_with(recipe.model_dump(mode="json"), words, f"--for {for_time}"), overrides
     return recipe, (*overrides, *words)
+
+
+def _fields(recipe: Recipe, overrides: Sequence[str]) -> set[str]:
+    """Return the fields that were given, also by the options of the family's original program."""
+    ours = in_our_words({"family": recipe.family}, overrides).values()
+    return {word.partition("=")[0] for words in ours for word in words}
 
 
 def _following(recipe: Recipe, seconds: float) -> Iterator[str]:
@@ -149,7 +156,7 @@ def with_length_by_hand(recipe: Recipe, run: RunFolder, overrides: Sequence[str]
         overrides: `key.sub=value` words that were given.
     """
     training = recipe.training
-    keys = {word.partition("=")[0] for word in overrides}
+    keys = _fields(recipe, overrides)
     by_hand = "training.duration" in keys and (training.time is None or training.duration != ENDLESS)
     if training.time is not None and not by_hand and run.exists:
         before = load_recipe(str(run.path)).training

@@ -3,7 +3,7 @@
 import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -212,7 +212,7 @@ MOST_FILE_BYTES = 256 * MIB  # of a JPEG: one of 8192 x 8192 pixels that are all
 MOST_UNREADABLE = 0.01  # of the files
 END_OF_IMAGE = b"\xff\xd9"
 
-Place = tuple[str, int, int]  # file, where the JPEG begins in it, where it ends
+Place = tuple[str, int, int, int]  # file, where the JPEG begins in it, where it ends, when the file was modified, in ns
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,6 +226,8 @@ class Faceset:
     # pictures without usable metadata, and folders that were not looked into (with a final "/")
     passed_over: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # lines on what was found beside or in it
+    # of paks that were written anew since: file and when -> where the JPEG of each person and name lies by now
+    _repacked: dict[tuple[str, int], Mapping[tuple[str | None, str], tuple[int, int]]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.faces)
@@ -252,15 +254,24 @@ class Faceset:
         """
         return np.array([yaw(face) for face in self.faces], np.float64)
 
+    def has_changed(self, index: int) -> bool:
+        """Return whether the file of a face has been written since the set was opened, and is still there."""
+        file, _, _, modified_ns = self.places[index]
+        try:
+            return os.stat(file).st_mtime_ns != modified_ns
+        except OSError:
+            return False
+
     def encoded(self, index: int) -> bytes:
-        """Return the JPEG of one face.
+        """Return the JPEG of one face, as it is by now: masks may have been applied to the faces since.
 
         Raises:
             BadInput: it cannot be read any more.
         """
-        file, begin, end = self.places[index]
+        file = self.places[index][0]
         try:
             with open(file, "rb") as opened:
+                begin, end = self._range(index, opened)
                 opened.seek(begin)
                 data = opened.read(end - begin)
         except OSError as error:
@@ -270,6 +281,20 @@ class Faceset:
         if len(data) != end - begin:
             raise BadInput(f"{shown(file)} has changed while it was in use. Start again, from the last checkpoint.")
         return data
+
+    def _range(self, index: int, opened: BinaryIO) -> tuple[int, int]:
+        """Where a face's JPEG begins and ends in its file, which may have been written anew; as before if unknown."""
+        file, begin, end, modified_ns = self.places[index]
+        about = os.fstat(opened.fileno())
+        if about.st_mtime_ns == modified_ns:
+            return begin, end
+        if begin == 0:  # a file of its own: in a pak the index comes first
+            return 0, min(about.st_size, MOST_FILE_BYTES)
+        if (version := (file, about.st_mtime_ns)) not in self._repacked:
+            self._repacked.clear()
+            self._repacked[version] = _ranges_by_name(opened, about.st_size, shown(file))
+        face = self.faces[index]
+        return self._repacked[version].get((face.person, face.name), (begin, end))
 
     def picture(self, index: int) -> NDArray[np.uint8]:
         """Return the pixels of one face, uint8 BGR [H, W, 3].
@@ -300,6 +325,15 @@ class Faceset:
         if pixels is None:
             raise BadInput(f"{where} cannot be decoded. Copy it again, or take it out.")
         return pixels
+
+
+def _ranges_by_name(pak: BinaryIO, size: int, where: str) -> Mapping[tuple[str | None, str], tuple[int, int]]:
+    """Person and name -> where the JPEG lies in a pak; empty if it has become none, which its pictures will tell."""
+    try:
+        now = _read(pak, size, where)
+    except BadInput:
+        return {}
+    return {(face.person, face.name): place for face, place in zip(now.faces, now.ranges, strict=True)}
 
 
 def open_faceset(path: Path) -> Faceset:
@@ -361,6 +395,7 @@ def _open_pak(path: Path) -> Faceset:
     unreadable: dict[str, str] = {}
     faces, places = [], []
     with path.open("rb") as file:
+        modified_ns = os.fstat(file.fileno()).st_mtime_ns
         for face, (begin, end) in zip(pak.faces, pak.ranges, strict=True):
             try:
                 refuse_cut_off(file, begin, end, f"{shown(str(path))} ({shown(face.name)})")
@@ -368,7 +403,7 @@ def _open_pak(path: Path) -> Faceset:
                 unreadable[face.name] = str(error)
                 continue
             faces.append(face)
-            places.append((str(path), begin, end))
+            places.append((str(path), begin, end, modified_ns))
     _refuse_many(shown(str(path)), unreadable, len(pak.faces))
     return Faceset(tuple(faces), pak.digest, path, tuple(places), tuple(unreadable))
 
@@ -403,14 +438,14 @@ def _open_files(folder: Path, names: list[str], not_looked_into: tuple[str, ...]
     digest = sha256()
     for name in names:
         try:
-            face, size, head = _read_head(folder / name)
+            face, about, head = _read_head(folder / name)
         except BadInput as error:
             unreadable[name] = str(error)
             continue
         person = name.rpartition("/")[0]
         faces.append(replace(face, person=person) if person else face)
-        places.append((str(folder / name), 0, size))
-        digest.update(sha256(os.fsencode(name)).digest() + size.to_bytes(8, "little") + sha256(head).digest())
+        places.append((str(folder / name), 0, about.st_size, about.st_mtime_ns))
+        digest.update(sha256(os.fsencode(name)).digest() + about.st_size.to_bytes(8, "little") + sha256(head).digest())
     where = shown(str(folder))
     if not names:
         raise BadInput(f"no faces in {where}; {EXPECTED}.")
@@ -450,8 +485,8 @@ def refuse_cut_off(file: BinaryIO, begin: int, end: int, where: str) -> None:
         raise BadInput(f"{where} is cut off. Copy it again, or take it out.")
 
 
-def _read_head(path: Path) -> tuple[Face, int, bytes]:
-    """Return a file's face, its size in bytes, and as much of its content as was read for that.
+def _read_head(path: Path) -> tuple[Face, os.stat_result, bytes]:
+    """Return a file's face, what the system says about it, and as much of its content as was read for that.
 
     Raises:
         BadInput: it is no aligned JPEG.
@@ -461,19 +496,20 @@ def _read_head(path: Path) -> tuple[Face, int, bytes]:
         if not path.is_file():  # a pipe would be waited for, and a device never ends
             raise BadInput(f"{where} is no file. Take it out.")
         with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
+            about = os.fstat(file.fileno())
+            size = about.st_size
             if size > MOST_FILE_BYTES:
                 raise BadInput(f"{where} has {size:,} bytes; expected at most {MOST_FILE_BYTES:,}. Take it out.")
             head = file.read(HEAD_BYTES)
             refuse_cut_off(file, 0, size, where)
             try:
-                return read_face_jpeg(head, where), size, head
+                return read_face_jpeg(head, where), about, head
             except BadInput:
                 if len(head) == size:
                     raise
             file.seek(len(head))
             head += file.read(size - len(head))
-            return read_face_jpeg(head, where), size, head
+            return read_face_jpeg(head, where), about, head
     except OSError as error:
         raise BadInput(f"{where} cannot be read: {error.strerror}.") from error
 
