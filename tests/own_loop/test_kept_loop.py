@@ -242,6 +242,7 @@ def test_a_micro_batch_by_hand() -> None:
     model, batch = group_norm(built("transformer")), KINDS["transformer"].batch(12)
     plan = frugan.plan_module(model, cross_entropy, batch, adamw(model), micro_batch=5)
     assert (plan.micro_batch, plan.accumulation) == (5, 3)
+    assert plan.extra_time > 0  # beyond the whole batch, which was not planned
     with pytest.raises(frugan.BadInput, match="micro_batch 13: expected 1 to 12, the batch"):
         frugan.plan_module(model, cross_entropy, batch, adamw(model), micro_batch=13)
     with pytest.raises(frugan.BadInput, match="micro_batch 5: expected a divisor of the batch, 12"):

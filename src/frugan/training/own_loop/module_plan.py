@@ -129,7 +129,7 @@ def plan_module(
         raise BadInput(f"micro_batch {micro_batch}: expected a divisor of the batch, {batch}, for parts of one size")
     names = recomputable(model) if blocks is None else _named_blocks(model, blocks)
     tried = _in_precision(
-        Search(task, batch, together or micro_batch, names, planned_for, equal_parts), precision, device
+        Search(task, batch, together, names, planned_for, equal_parts, micro_batch), precision, device
     )
     budget_bytes = _budget_bytes(memory, card, planned_for, device)
     if budget_bytes is not None and memory is None and card is None:

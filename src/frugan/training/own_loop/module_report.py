@@ -57,14 +57,13 @@ class ModuleReport(ModulePlan):
         taken, search = self.search.taken(micro_batch, recompute), self.search
         outside = {name: self.categories[name] for name in OUTSIDE if name in self.categories}
         slack = {SLACK: taken.reserved_bytes - sum(taken.categories.values())} if outside else {}
-        plain = (search.sizes[-1], ())
         return replace(
             self,
             micro_batch=micro_batch,
             recompute=recompute,
             peak_bytes=taken.reserved_bytes + sum(outside.values()),
             categories={**taken.categories, **slack, **outside},
-            extra_time=max(0.0, search.seconds(micro_batch, recompute) / search.seconds(*plain) - 1),
+            extra_time=max(0.0, search.seconds(micro_batch, recompute) / search.seconds(*search.plain) - 1),
         )
 
     def check_model(self, model: nn.Module) -> None:
