@@ -207,7 +207,7 @@ def _of_set(pictures: PictureSet) -> PictureFacts:
 
 
 def _digest(pixels: NDArray[np.uint8]) -> bytes:
-    """Of a picture at its own size, as small ones of different pictures may be equal."""
+    """Return a digest of a picture at its own size: made small, different pictures may be equal."""
     return sha256(repr(pixels.shape).encode() + pixels.tobytes()).digest()
 
 
