@@ -27,6 +27,7 @@ from frugan.training.choice import RecipeChoice
 from frugan.training.kept_time import with_length_by_hand, with_time
 from frugan.training.observers import following
 from frugan.training.open_run import (
+    are_there,
     chosen_for,
     command_of,
     joined_run,
@@ -38,7 +39,7 @@ from frugan.training.open_run import (
     start_of,
     where_line,
 )
-from frugan.training.recovery import CHOSEN, NO_RECOVERY, init_of, recover
+from frugan.training.recovery import CHOSEN, NO_RECOVERY, finished_before, init_of, recover
 from frugan.training.run import TrainingOptions, TrainingResult, TrainRun
 from frugan.training.starting_weights import refuse_untrained
 
@@ -125,6 +126,12 @@ def train(
             if out is None and (line := where_line(folder, words)) is not None:
                 say(line)
             loaded = with_length_by_hand(loaded, folder, overrides, say)
+            command = command_of(folder, data, options, ranks)
+            if ranks.size == 1 and map_classes is None and are_there(data):
+                # others wait for the first rank, which would have to open everything
+                over = finished_before(folder, loaded, command, say)
+                if over is not None:
+                    return over
             refuse_early(loaded, folder, data)
             by_name, is_new = words is not None, not folder.exists
             start = start_of(folder, choice, init, init_classes, say)
@@ -142,7 +149,7 @@ def train(
                 options=options,
                 say=say,
                 start=start,
-                command=command_of(folder, data, options, ranks),
+                command=command,
                 ranks=ranks,
                 began=began,
             )
