@@ -45,7 +45,7 @@ def with_time(
     """
     seconds = Duration.parse_seconds(for_time, "--for")
     loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
-    given = _fields(loaded, overrides)
+    given = named_fields(loaded, overrides)
     if "training.duration" in given and loaded.training.duration != ENDLESS:
         return recipe, overrides
     following = [word for word in _following(loaded, seconds) if word.partition("=")[0] not in given]
@@ -59,7 +59,7 @@ def with_time(
     return recipe, (*overrides, *words)
 
 
-def _fields(recipe: Recipe, overrides: Sequence[str]) -> set[str]:
+def named_fields(recipe: Recipe, overrides: Sequence[str]) -> set[str]:
     """Return the fields that were given, also by the options of the family's original program."""
     ours = in_our_words({"family": recipe.family}, overrides).values()
     return {word.partition("=")[0] for words in ours for word in words}
@@ -183,7 +183,7 @@ def with_length_by_hand(recipe: Recipe, run: RunFolder, overrides: Sequence[str]
         overrides: `key.sub=value` words that were given.
     """
     training = recipe.training
-    keys = _fields(recipe, overrides)
+    keys = named_fields(recipe, overrides)
     by_hand = "training.duration" in keys and (training.time is None or training.duration != ENDLESS)
     if training.time is not None and not by_hand and run.exists:
         before = load_recipe(str(run.path)).training

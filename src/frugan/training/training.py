@@ -24,7 +24,7 @@ from frugan.setup.recipe_setup import frozen_layers
 from frugan.setup.run_data_sources import Data
 from frugan.training.beginning import begin
 from frugan.training.choice import RecipeChoice
-from frugan.training.kept_time import with_length_by_hand, with_time
+from frugan.training.kept_time import named_fields, with_length_by_hand, with_time
 from frugan.training.observers import following
 from frugan.training.open_run import (
     are_there,
@@ -114,6 +114,7 @@ def train(
         opened.enter_context(threads_put_back())
         if ranks.rank == 0:
             choice: RecipeChoice | None = None
+            typed = overrides
             if recipe is not None and for_time is not None:
                 recipe, overrides = with_time(recipe, overrides, for_time, say)
             if recipe is None:
@@ -127,8 +128,8 @@ def train(
                 say(line)
             loaded = with_length_by_hand(loaded, folder, overrides, say)
             command = command_of(folder, data, options, ranks)
-            if ranks.size == 1 and map_classes is None and are_there(data):
-                # others wait for the first rank, which would have to open everything
+            # --init and --map-class are answered where a run is opened, and other ranks wait for that
+            if ranks.size == 1 and init is None and map_classes is None and are_there(data):
                 over = finished_before(folder, loaded, command, say)
                 if over is not None:
                     return over
@@ -152,6 +153,7 @@ def train(
                 command=command,
                 ranks=ranks,
                 began=began,
+                named=named_fields(loaded, typed),
             )
             run = opened.enter_context(locked(prepared, known, is_new=is_new))
             if choice is not None:
