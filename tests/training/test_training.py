@@ -124,6 +124,43 @@ def test_interpolations_end_at_their_ends(tmp_path: Path, interpolate: str) -> N
         torch.testing.assert_close(grid[:, -1], ends, rtol=0, atol=1e-5)
 
 
+def test_a_finished_run_says_so_and_opens_nothing(
+    made: Made, begun: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {path: path.stat().st_mtime_ns for path in begun.rglob("*.*")}
+    opened: list[str] = []
+    monkeypatch.setattr("frugan.training.training.open_pictures", lambda *args, **options: opened.append("pictures"))
+    monkeypatch.setattr("frugan.training.training.refuse_early", lambda *args: opened.append("networks"))
+    result = train(made.recipe, made.pictures, begun, overrides=TWO, options=CPU, say=said.append)
+    assert (result.step, result.finished, result.seconds > 0, opened) == (2, True, True, [])
+    longer = f"frugan train {begun} --data {made.pictures} --device cpu 'training.duration=4 steps'"
+    assert said == [f"{begun} is finished: step 2 of 2. To train longer: {longer}"]
+    assert {path: path.stat().st_mtime_ns for path in begun.rglob("*.*")} == files
+
+
+@pytest.mark.parametrize("left", ["grids", "a damaged checkpoint", "pictures that are gone", "another setting"])
+def test_a_run_that_is_at_its_end_but_not_done(made: Made, begun: Path, said: list[str], left: str) -> None:
+    fields, pictures = TWO, made.pictures
+    if left == "grids":
+        for grid in (begun / "samples").iterdir():
+            grid.unlink()
+    elif left == "a damaged checkpoint":
+        damaged = begun / "checkpoints" / "step-000000002"
+        shutil.copytree(damaged, begun / "checkpoints" / "step-000000003")
+        (begun / "checkpoints" / "step-000000003" / "networks.safetensors").write_bytes(b"")
+    elif left == "another setting":
+        fields = [*TWO, "saving.keep_checkpoints=1"]
+    else:
+        with pytest.raises(BadInput, match="nowhere"):
+            train(made.recipe, begun / "nowhere", begun, overrides=TWO, options=CPU, say=said.append)
+        return
+    assert train(made.recipe, pictures, begun, overrides=fields, options=CPU, say=said.append).step == 2
+    assert any(line.startswith("resuming") for line in said)
+    assert any("is finished: step 2 of 2. To train longer: frugan train" in line for line in said)
+    assert {step.name for step in (begun / "checkpoints").glob("step-?????????")} == {"step-000000002"}
+    assert list((begun / "samples").glob("step-000000002-*"))
+
+
 def test_run_resumes_bit_for_bit(made: Made, begun: Path, said: list[str]) -> None:
     result = train(made.recipe, made.pictures, begun, options=CPU)
     assert (result.step, result.finished) == (4, True)
