@@ -22,10 +22,13 @@ from frugan.faces.data.face import FaceType, FaceTypeOption
 from frugan.faces.data.faceset import open_faceset, pack_faceset
 from frugan.faces.data.swap import FaceSwap
 from frugan.faces.swapping.composing import Look, MaskMode, compose
-from frugan.faces.swapping.frames import SUFFIXES, find_frames, write_frame
+from frugan.faces.swapping.frames import SUFFIXES, Frame, find_frames, write_frame
 from frugan.faces.swapping.swap import MaskNetwork, Swapper, swap_frames
+from frugan.progress import Say
 from frugan.recipe.loading import load_recipe
 from frugan.setup.networks import build, save
+from frugan.training.run import TrainingOptions
+from frugan.training.training import train
 
 __all__ = ["frugan"]
 FACES, EMPTY = 3, 2
@@ -48,6 +51,20 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("weights") / "quick96.safetensors"
     save(build("quick96", NARROW), load_recipe("quick96", NARROW), path)
     return path
+
+
+def frames_of(folder: Path, aligned: Path, say: Say = _quiet) -> list[Frame]:
+    return find_frames(folder, open_faceset(aligned), say)
+
+
+@pytest.fixture(scope="module")
+def run(film: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A step of Quick96 on the film's faces and those of another person."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    words = [*NARROW, "training.duration=1 step", "training.batch=2", "saving.snapshot_every=100 steps"]
+    options = TrainingOptions(device="cpu", workers=0)
+    train("quick96", film[1].parents[1], folder, overrides=words, options=options, say=_quiet)
+    return folder
 
 
 def stamps(folder: Path) -> dict[str, int]:
@@ -206,7 +223,7 @@ XSEG = MaskNetwork(64, FaceType.WHOLE_FACE, lambda faces: 0.25 + 0.5 * (faces[:,
     ],
 )
 def test_masks_that_count(film: tuple[Path, Path], mode: MaskMode, face_type: FaceTypeOption, expected: float) -> None:
-    frame = find_frames(*film, _quiet)[0]
+    frame = frames_of(*film)[0]
     swapper = Swapper(replace(SWAP, face_type=face_type), XSEG if mode[0] in "xa" else None, Look(mode), CPU)
     (face,) = swapper.faces(swapper.cut(frame))
     assert np.prod(np.stack(face.masks), axis=0)[40:56, 40:56].mean() == pytest.approx(expected, abs=1e-5)
@@ -215,7 +232,7 @@ def test_masks_that_count(film: tuple[Path, Path], mode: MaskMode, face_type: Fa
 def test_traces_of_xseg_count_as_none(film: tuple[Path, Path]) -> None:
     faint = replace(XSEG, call=lambda faces: torch.full_like(faces[:, :1], 0.09))
     swapper = Swapper(SWAP, faint, Look("xseg"), CPU)
-    (face,) = swapper.faces(swapper.cut(find_frames(*film, _quiet)[0]))
+    (face,) = swapper.faces(swapper.cut(frames_of(*film)[0]))
     assert not any(mask.any() for mask in face.masks)
 
 
@@ -223,7 +240,7 @@ def test_a_mask_of_another_square_lies_where_it_was_found(film: tuple[Path, Path
     """XSeg sees more of the head, in another size: what it finds comes to where the frame has it."""
     blue = MaskNetwork(192, FaceType.WHOLE_FACE, lambda faces: faces[:, :1])
     swapper = Swapper(SWAP, blue, Look("xseg-dst"), CPU)
-    cut = swapper.cut(find_frames(*film, _quiet)[0])
+    cut = swapper.cut(frames_of(*film)[0])
     (face,) = swapper.faces(cut)
     seen = cut.squares[0][..., 0]
     difference = np.abs(face.masks[0] - np.where(seen < 0.1, 0, seen))[4:-4, 4:-4]
@@ -233,7 +250,7 @@ def test_a_mask_of_another_square_lies_where_it_was_found(film: tuple[Path, Path
 def test_what_swaps_nothing_changes_nothing(film: tuple[Path, Path]) -> None:
     """The face itself, laid where it was: what differs is what two interpolations smooth."""
     swap = FaceSwap(256, "f", lambda faces: (faces, torch.ones_like(faces[:, :1]), torch.ones_like(faces[:, :1])))
-    frame = find_frames(*film, _quiet)[1]
+    frame = frames_of(*film)[1]
     swapper = Swapper(swap, None, Look(), CPU)
     cut = swapper.cut(frame)
     ours = compose(cut.pixels, swapper.faces(cut), Look(), 0)
@@ -249,7 +266,7 @@ def test_a_frame_of_another_kind_of_file_keeps_its_faces(film: tuple[Path, Path]
         picture = cv2.imread(str(path))
         assert picture is not None
         cv2.imwrite(str(tmp_path / f"{path.stem}.jpg"), picture)
-    found = find_frames(tmp_path, aligned, _quiet)
+    found = frames_of(tmp_path, aligned)
     assert [len(frame.faces) for frame in found] == [1] * FACES + [0] * EMPTY
 
 
@@ -258,12 +275,22 @@ def test_frames_come_in_the_order_of_their_numbers(film: tuple[Path, Path], tmp_
     for number in (10, 9, 100):
         (tmp_path / f"{number}.png").write_bytes((frames / "90000.png").read_bytes())
     (tmp_path / "00000.png").write_bytes((frames / "00000.png").read_bytes())
-    names = [int(frame.path.stem) for frame in find_frames(tmp_path, aligned, _quiet)]
+    names = [int(frame.path.stem) for frame in frames_of(tmp_path, aligned)]
     assert all(a < b for a, b in pairwise(names))
 
 
 def _swap(weights: Path, frames: Path, aligned: Path, out: Path, look: Look | None = None, **more: object) -> None:
     swap_frames(weights, frames, aligned, out, look, device="cpu", say=_quiet, **more)  # type: ignore[arg-type]
+
+
+def test_faces_of_the_wrong_side_are_told_of(film: tuple[Path, Path], run: Path, weights: Path, tmp_path: Path) -> None:
+    source = film[1].parents[1] / "data_src"
+    sides = {"src": (source, source / "aligned"), "dst": film}
+    for model, side, told_of in ((run, "src", True), (run, "dst", False), (weights, "src", False)):
+        told: list[str] = []
+        swap_frames(model, *sides[side], tmp_path / f"{model.stem}-{side}", device="cpu", say=told.append)
+        warned = [line for line in told if line.startswith(f"warning: {sides[side][1]}: the very faces")]
+        assert len(warned) == told_of, (model, side, told)
 
 
 def test_what_is_refused(film: tuple[Path, Path], weights: Path, tmp_path: Path) -> None:
@@ -305,7 +332,7 @@ def test_a_file_that_is_no_frame_is_refused_in_a_folder_that_was_begun(
 def test_faces_of_a_pak_are_laid_where_their_own_files_say(film: tuple[Path, Path], tmp_path: Path) -> None:
     frames, aligned = film
     pack_faceset(open_faceset(aligned), tmp_path / "faceset.pak")
-    loose, packed = find_frames(frames, aligned, _quiet), find_frames(frames, tmp_path, _quiet)
+    loose, packed = frames_of(frames, aligned), frames_of(frames, tmp_path)
     for one, other in zip(loose, packed, strict=True):
         assert len(one.faces) == len(other.faces)
         for a, b in zip(one.matrices(96, FaceType.FULL), other.matrices(96, FaceType.FULL), strict=True):
@@ -318,18 +345,18 @@ def test_faces_that_do_not_say_where_they_were(film: tuple[Path, Path], tmp_path
     for at, face in enumerate(faceset.faces):
         kept = face if at == 1 else replace(face, source_landmarks=None)
         (tmp_path / face.name).write_bytes(write_face_jpeg(faceset.encoded(at), kept))
-    assert [len(frame.faces) for frame in find_frames(frames, tmp_path, lines.append)] == [0, 1, 0, 0, 0]
+    assert [len(frame.faces) for frame in frames_of(frames, tmp_path, lines.append)] == [0, 1, 0, 0, 0]
     assert "aligned: 2 faces without source landmarks left out: nobody can say where they belong" in lines
     (tmp_path / faceset.faces[1].name).unlink()
     with pytest.raises(BadInput, match="none of its 2 faces says where it was cut from"):
-        find_frames(frames, tmp_path, _quiet)
+        frames_of(frames, tmp_path)
 
 
 def test_faces_of_other_frames_are_refused(film: tuple[Path, Path], tmp_path: Path) -> None:
     frames, aligned = film
     (tmp_path / "other.png").write_bytes((frames / "90000.png").read_bytes())
     with pytest.raises(BadInput, match=r"its faces are of 00000\.png.*none of these is in"):
-        find_frames(tmp_path, aligned, _quiet)
+        frames_of(tmp_path, aligned)
 
 
 def test_a_damaged_frame_is_named_and_the_others_stay(film: tuple[Path, Path], weights: Path, tmp_path: Path) -> None:

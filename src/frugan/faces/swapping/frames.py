@@ -18,7 +18,7 @@ from PIL.PngImagePlugin import PngInfo
 from frugan.errors import BadInput
 from frugan.faces.data.dfl_jpeg import read_face_jpeg
 from frugan.faces.data.face import Face, FaceType
-from frugan.faces.data.faceset import Faceset, open_faceset
+from frugan.faces.data.faceset import Faceset
 from frugan.faces.data.geometry import alignment_matrix, opencv
 from frugan.files import atomic_file, read_json, write_flushed
 from frugan.progress import Say
@@ -88,24 +88,23 @@ class Frame:
             raise BadInput(f"{shown(self.path.name)}: {error}; take its aligned face out") from error
 
 
-def find_frames(folder: Path, aligned: Path, say: Say) -> list[Frame]:
-    """Find the frames of a folder, in the order of their names, with their faces.
+def find_frames(folder: Path, faceset: Faceset, say: Say) -> list[Frame]:
+    """Find the frames of a folder, in the order of their names, with those of a set's faces that were cut from them.
 
     Raises:
-        BadInput: there are no frames or no faces, or no face belongs to a frame.
+        BadInput: there are no frames, or no face belongs to one.
     """
     if not folder.is_dir():
         raise BadInput(f"{shown(str(folder))}: no such folder; expected the frames of a film, such as data_dst")
     paths = sorted((p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and p.is_file()), key=_natural)
     if not paths:
         raise BadInput(f"{shown(str(folder))}: holds no frames; expected pictures ({', '.join(SUFFIXES)})")
-    faceset = open_faceset(aligned)
     for line in faceset.lines:
         say(f"aligned: {line}")
     placed = [face for face in _in_full(faceset) if face.source_landmarks is not None and face.source_filename]
     if not placed:
         raise BadInput(
-            f"{shown(str(aligned))}: none of its {count(len(faceset), 'face')} says where it was cut from (source "
+            f"{shown(str(faceset.path))}: none of its {count(len(faceset), 'face')} says where it was cut from (source "
             "landmarks); extract the faces again"
         )
     if lost := len(faceset) - len(placed):
@@ -113,8 +112,8 @@ def find_frames(folder: Path, aligned: Path, say: Say) -> list[Frame]:
     by_frame = _by_frame(paths, placed, say)
     if not by_frame:
         raise BadInput(
-            f"{shown(str(aligned))}: its faces are of {first_names([str(f.source_filename) for f in placed])}, and "
-            f"none of these is in {shown(str(folder))}; name the frames that they were cut from"
+            f"{shown(str(faceset.path))}: its faces are of {first_names([str(f.source_filename) for f in placed])}, "
+            f"and none of these is in {shown(str(folder))}; name the frames that they were cut from"
         )
     return [Frame(number, path, tuple(by_frame.get(path.name, ()))) for number, path in enumerate(paths)]
 

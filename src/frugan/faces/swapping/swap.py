@@ -16,12 +16,14 @@ from torch import Tensor
 from frugan.engine.state.working_weights import prepared_together
 from frugan.errors import BadInput
 from frugan.faces.data.face import FaceType
+from frugan.faces.data.faceset import SOURCES, Faceset, open_faceset
 from frugan.faces.data.geometry import opencv
 from frugan.faces.data.swap import FaceSwap, SwapsFaces
 from frugan.faces.swapping.composing import Look, Picture, SwappedFace, compose, uses_xseg
 from frugan.faces.swapping.frames import Frame, SwapFolder, copy_frame, find_frames, open_out, write_frame
 from frugan.progress import Progress, Say
-from frugan.sampling.generators import open_networks
+from frugan.sampling.generators import Opened, open_networks
+from frugan.setup.run_data_sources import checkpoint_data
 from frugan.wording import count, family_name
 
 LEAST_XSEG = 0.1
@@ -198,8 +200,14 @@ def swap_frames(
     if uses_xseg(look.mask) != (xseg is not None):
         needed = "needs a network of XSeg: add --xseg RUN" if xseg is None else "asks for none: leave out --xseg"
         raise BadInput(f"--mask {look.mask}: {needed}")
-    there = find_frames(Path(frames), Path(aligned), say)
-    with _opened(source, xseg, look, device, say) as (swapper, steps, about):
+    faceset = open_faceset(Path(aligned))
+    there = find_frames(Path(frames), faceset, say)
+    with _opened(source, xseg, look, device, say) as (swapper, steps, opened):
+        if _are_source(faceset, opened.weights.checkpoint):
+            say(
+                f"warning: {aligned}: the very faces that the run has as its source, so these frames show that face "
+                "already; to swap, name frames and faces of the destination, such as data_dst and data_dst/aligned"
+            )
         folder = open_out(Path(out), there, {**asdict(look), **steps})
         left, anew = folder.left, len(folder.changed)
         with_faces = [frame for frame in left if frame.faces]
@@ -221,7 +229,7 @@ def swap_frames(
                     with folder.making(frame) as path:
                         copy_frame(frame.path, path)
                     note()
-            _run(swapper, with_faces, folder, about, workers, note)
+            _run(swapper, with_faces, folder, opened.provenance, workers, note)
         except KeyboardInterrupt:
             say(f"{out}: {folder.done:,} of {count(len(there), 'frame')} done; the same command goes on")
             raise
@@ -232,6 +240,13 @@ def swap_frames(
     if result.copied:
         say(f"{count(result.copied, 'frame')} without aligned faces copied as they are")
     return result
+
+
+def _are_source(faceset: Faceset, checkpoint: Path | None) -> bool:
+    """Return whether these are the faces that a checkpoint's run has as its source, and not as its destination too."""
+    known = checkpoint_data(checkpoint)
+    source, destination = (known[side].digest if side in known else None for side in SOURCES)
+    return faceset.digest == source != destination
 
 
 def _run(
@@ -274,8 +289,8 @@ def _run(
 @contextmanager
 def _opened(
     source: str | Path, xseg: str | Path | None, look: Look, device: str, say: Say
-) -> Iterator[tuple[Swapper, dict[str, str], Mapping[str, str]]]:
-    """Give the networks, prepared, which ones they are, for the settings that OUT keeps, and what frames say of them.
+) -> Iterator[tuple[Swapper, dict[str, str], Opened]]:
+    """Give the networks, prepared, which ones they are, for the settings that OUT keeps, and the face model itself.
 
     Raises:
         BadInput: there are no such weights, or they swap no faces.
@@ -308,4 +323,4 @@ def _opened(
             )
             which["xseg"] = f"{of_masks.weights.path.resolve()} at step {of_masks.weights.step}"
         device_used = next(next(iter(opened.networks.values())).parameters()).device
-        yield Swapper(swap, masks, look, device_used), which, opened.provenance
+        yield Swapper(swap, masks, look, device_used), which, opened
