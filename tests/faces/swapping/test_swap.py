@@ -33,6 +33,7 @@ from frugan.training.training import train
 __all__ = ["frugan"]
 FACES, EMPTY = 3, 2
 NARROW = ("networks.e_dims=16", "networks.d_dims=16", "networks.ae_dims=32")
+TINY = (*NARROW, "training.batch=2", "saving.snapshot_every=100 steps")
 CPU = torch.device("cpu")
 
 
@@ -61,8 +62,7 @@ def frames_of(folder: Path, aligned: Path, say: Say = _quiet) -> list[Frame]:
 def run(film: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A step of Quick96 on the film's faces and those of another person."""
     folder = tmp_path_factory.mktemp("runs") / "run"
-    words = [*NARROW, "training.duration=1 step", "training.batch=2", "saving.snapshot_every=100 steps"]
-    options = TrainingOptions(device="cpu", workers=0)
+    words, options = [*TINY, "training.duration=1 step"], TrainingOptions(device="cpu", workers=0)
     train("quick96", film[1].parents[1], folder, overrides=words, options=options, say=_quiet)
     return folder
 
@@ -112,7 +112,7 @@ def test_frames_whose_faces_or_pictures_changed_are_made_anew(
     (frames / names[1]).write_bytes((film[0] / names[2]).read_bytes())
     again = frugan(*words)
     assert again.returncode == 0, again.stderr
-    told = "1 swapped, 1 copied, 3 there already; 2 anew, of another frame or other faces than before\n"
+    told = "1 swapped, 1 copied, 3 there already; 2 anew, as picture, faces, model or settings have changed\n"
     assert again.stdout.endswith(told)
     assert (out / names[0]).read_bytes() == (frames / names[0]).read_bytes()
     after = stamps(out)
@@ -151,9 +151,53 @@ def test_a_change_that_is_taken_back_before_it_came_to_a_frame_costs_nothing(
     told: list[str] = []
     result = swap_frames(weights, *film, out, device="cpu", say=told.append)
     assert (result.swapped, result.kept, result.anew) == (1, 4, 1)
-    assert "1 frame there made anew: of another frame or other faces than these" in told
+    assert "1 frame there made anew: picture, faces, model or settings have changed" in told
     after = stamps(out)
     assert len([name for name in after if before[name] != after[name]]) == 2  # one, and swap.json
+
+
+def test_after_more_training_frames_are_made_anew_where_that_is_asked_for(
+    frugan: Frugan, film: tuple[Path, Path], run: Path, tmp_path: Path
+) -> None:
+    trained, out = Path(shutil.copytree(run, tmp_path / "run")), tmp_path / "out"
+    words = ["swap", str(trained), *map(str, film), str(out), "--device", "cpu"]
+    assert frugan(*words).returncode == 0
+    before = stamps(out)
+    data, options = film[1].parents[1], TrainingOptions(device="cpu", workers=0)
+    train("quick96", data, trained, overrides=[*TINY, "training.duration=2 steps"], options=options, say=_quiet)
+    refused = frugan(*words)
+    assert refused.returncode == 2
+    told = " ".join(refused.stderr.split())
+    assert "at step 1, now it is" in told
+    assert "name a new folder, give what it was, or add --replace to make them all anew" in told
+    assert stamps(out) == before
+
+    assert "0 there already; 5 anew, as picture" in frugan(*words, "--replace").stdout
+    after = stamps(out)
+    assert all(before[name] != after[name] for name in before)
+    assert "at step 2" in json.loads((out / "swap.json").read_text("utf-8"))["model"]
+    assert frugan(*words, "--replace").stdout.endswith("0 swapped, 0 copied, 5 there already\n")
+    assert stamps(out) == after
+
+
+def test_frames_that_are_to_be_replaced_are_so_one_by_one(
+    film: tuple[Path, Path], weights: Path, tmp_path: Path
+) -> None:
+    """What is done when it is stopped stays, and the same command goes on from there."""
+    out = tmp_path / "out"
+    _swap(weights, *film, out)
+    before = stamps(out)
+
+    def stop(done: int, of: int) -> None:
+        assert (done, of) == (1, FACES + EMPTY)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _swap(weights, *film, out, Look(blur=3), replace_files=True, progress=stop)
+    assert len([name for name, stamp in stamps(out).items() if stamp != before[name]]) == 2  # one, and swap.json
+    told: list[str] = []
+    result = swap_frames(weights, *film, out, Look(blur=3), device="cpu", say=told.append)
+    assert (result.kept, result.anew) == (1, FACES + EMPTY - 1)
 
 
 def test_ctrl_c_says_what_is_done_and_that_the_same_command_goes_on(

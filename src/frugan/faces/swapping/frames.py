@@ -188,11 +188,16 @@ class SwapFolder:
                 write_flushed(beside, content)
 
 
-def open_out(out: Path, frames: Sequence[Frame], settings: Mapping[str, Any]) -> SwapFolder:
+def open_out(
+    out: Path, frames: Sequence[Frame], settings: Mapping[str, Any], *, replace_files: bool = False
+) -> SwapFolder:
     """Make the folder for swapped frames, or go on in it.
 
+    Args:
+        replace_files: it may hold frames of another model or other settings, which are then all to be made anew.
+
     Raises:
-        BadInput: it holds other files, or frames that were made otherwise.
+        BadInput: it holds other files, or frames of another model or other settings.
     """
     if out.exists() and not out.is_dir():
         raise BadInput(f"{shown(str(out))}: is a file; expected a folder for the frames")
@@ -216,11 +221,13 @@ def open_out(out: Path, frames: Sequence[Frame], settings: Mapping[str, Any]) ->
         if not isinstance(known, dict):
             raise damaged
         changed = sorted(name for name in {*before, *settings} if before.get(name) != settings.get(name))
-        if changed:
+        if changed and replace_files:
+            known = {}
+        elif changed:
             name = changed[0]
             raise BadInput(
                 f"{shown(str(out))}: its frames were made with {name} {before.get(name)}, now it is "
-                f"{settings.get(name)}; name a new folder, or give what it was"
+                f"{settings.get(name)}; name a new folder, give what it was, or add --replace to make them all anew"
             )
     now = {frame.path.name: frame.origin for frame in frames}
     redone = frozenset(name for name in now if name in there and known.get(name) != now[name])

@@ -38,7 +38,7 @@ class SwapResult:
     copied: int  # without faces, copied as they are
     kept: int  # that were there already
     faces: int  # replaced
-    anew: int  # of the swapped and copied ones, those that were there, made of another frame or other faces
+    anew: int  # of the swapped and copied ones, those that were there, with another picture, faces, model or settings
 
 
 @dataclass(frozen=True)
@@ -172,6 +172,7 @@ def swap_frames(
     look: Look | None = None,
     *,
     xseg: str | Path | None = None,
+    replace_files: bool = False,
     device: str = "auto",
     workers: int = 2,
     say: Say = print,
@@ -188,6 +189,7 @@ def swap_frames(
         out: folder for the swapped frames, new or left by an earlier call with the same settings.
         look: how faces are laid on; None: the usual way.
         xseg: run, checkpoint or weights of XSeg, for masks that ask for it.
+        replace_files: frames of another model or other settings may be in `out`; they are made anew.
         workers: threads that read, lay on and write.
 
     Raises:
@@ -208,13 +210,13 @@ def swap_frames(
                 f"warning: {aligned}: the very faces that the run has as its source, so these frames show that face "
                 "already; to swap, name frames and faces of the destination, such as data_dst and data_dst/aligned"
             )
-        folder = open_out(Path(out), there, {**asdict(look), **steps})
+        folder = open_out(Path(out), there, {**asdict(look), **steps}, replace_files=replace_files)
         left, anew = folder.left, len(folder.changed)
         with_faces = [frame for frame in left if frame.faces]
         if kept := len(there) - len(left):
             say(f"{count(kept, 'frame')} there already")
         if anew:
-            say(f"{count(anew, 'frame')} there made anew: of another frame or other faces than these")
+            say(f"{count(anew, 'frame')} there made anew: picture, faces, model or settings have changed")
         done = 0
 
         def note() -> None:
