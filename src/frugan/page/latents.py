@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
 from types import MappingProxyType
-from typing import Any, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -226,7 +226,7 @@ class Latents:
         moves = {name: _move(name, value) for name, value in known.table("moves").items()}
         method = known.text("method")
         classes = tuple(known.numbers("classes"))
-        walk = ("both" if len(classes) > 1 else "latent") if values.get("walk") is True else None
+        along: Literal["latent", "both"] = "both" if len(classes) > 1 else "latent"
         request = DrawRequest(
             seed=known.number("noise_seed") or 0,
             seeds=tuple(known.numbers("seeds")),
@@ -237,7 +237,7 @@ class Latents:
             latents=latents,
             columns=known.number("columns") or usual.columns,
             rows=known.number("rows") or usual.rows,
-            interpolate=walk,
+            interpolate=along if values.get("walk") is True else None,
         )
         layers = tuple(known.numbers("layers"))
         if (other := known.number("mix")) is not None:
