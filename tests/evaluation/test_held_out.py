@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 from shutil import copy, copytree
+from typing import Any
 
 import pytest
 import torch
@@ -11,9 +12,11 @@ from typer.testing import CliRunner
 
 from evaluation.scored import CPU, EVALUATED, OPTIONS, colours
 from frugan.cli.application import application
+from frugan.contract.data import RunData
 from frugan.data.formats.picture_set import PictureSet
 from frugan.data.parts import Drawing, held_out_by_place
 from frugan.engine.run.events import read_events
+from frugan.engine.run.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.evaluation.evaluation import evaluate
 from frugan.evaluation.real_scores import evaluate_real
@@ -22,7 +25,7 @@ from frugan.progress import quiet
 from frugan.recipe.loading import load_recipe
 from frugan.sampling.sampling import check_memorisation
 from frugan.setup.networks import Weights
-from frugan.setup.run_data_sources import checkpoint_data, open_real
+from frugan.setup.run_data_sources import checkpoint_data, last_run_data, open_real
 from frugan.training.starting_weights import recipe_to_start_from
 from frugan.training.training import train
 from training.pictures import RECIPE, write_pictures, write_recipe
@@ -100,6 +103,7 @@ def test_a_run_from_before_keeps_its_test_pictures(
     copytree(with_test_pictures / "pictures", pictures)
     with monkeypatch.context() as patch:
         patch.setattr("frugan.setup.run_data_sources.held_out", by_place)
+        patch.setattr("frugan.setup.run_data_sources.HOLDOUT", "0/holdout/images")
         train(recipe, pictures, run, overrides=["data.holdout=0.2"], options=CPU, say=quiet)
     train(str(run), pictures, overrides=["training.duration=2 steps"], options=CPU, say=said.append)
     assert any(line.startswith("data: 12 pictures held out, 6 of each of 2 classes") for line in said)
@@ -113,6 +117,34 @@ def test_a_run_from_before_keeps_its_test_pictures(
     found = evaluate(run, pictures, FID, say=quiet)
     assert found.provenance.split == "held out"
     assert any("trained on some of these before, so scores against them flatter" in line for line in found.warnings)
+
+
+def test_a_run_whose_seed_drew_its_test_pictures_keeps_them(
+    with_test_pictures: Path, tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As earlier versions drew them, and noted no more than where they end."""
+    recipe, pictures = write_recipe(tmp_path, RECIPE.replace("4 steps", "1 steps")), with_test_pictures / "pictures"
+    kept = RunData.as_json
+
+    def without(data: RunData) -> dict[str, Any]:
+        return {key: value for key, value in kept(data).items() if key != "held_out_by_seed"}
+
+    drawn = {}
+    for name in ("earlier", "now"):
+        with monkeypatch.context() as patch:
+            if name == "earlier":
+                patch.setattr("frugan.setup.run_data_sources.HOLDOUT", "0/holdout/images")
+                patch.setattr(RunData, "as_json", without)
+            train(recipe, pictures, tmp_path / name, overrides=["data.holdout=0.2"], options=CPU, say=quiet)
+        drawn[name] = last_run_data(RunFolder(tmp_path / name))["images"].held_out
+    assert drawn["earlier"] != drawn["now"]
+    for steps in (2, 3):
+        longer = [f"training.duration={steps} steps"]
+        train(str(tmp_path / "earlier"), pictures, overrides=longer, options=CPU, say=said.append)
+        assert not any("have changed" in line for line in said)
+        assert last_run_data(RunFolder(tmp_path / "earlier"))["images"].held_out == drawn["earlier"]
+    found = evaluate(tmp_path / "earlier", pictures, FID, say=quiet).provenance
+    assert (found.data_digest, found.split) == (drawn["earlier"], "held out")
 
 
 def by_place(pictures: PictureSet, part: float, drawing: Drawing, where: str, *, classes: bool) -> PictureSet:
@@ -228,7 +260,7 @@ def test_a_folder_of_test_pictures(with_test_pictures: Path, tmp_path: Path, sai
     with pytest.raises(BadInput, match=r"data.holdout=.*test: .* are not there; say where with --data FOLDER"):
         evaluate(run, options=FID, say=quiet)
     with pytest.raises(BadInput, match=r"data.holdout=.*test: does not exist .* \(--holdout FOLDER\)"):
-        train(str(run), pictures, options=CPU, say=quiet)
+        train(str(run), pictures, overrides=["training.duration=2 steps"], options=CPU, say=quiet)
     longer = [f"data.holdout={moved}", "training.duration=2 steps"]
     assert train(str(run), pictures, overrides=longer, options=CPU, say=said.append).step == 2
     changed = "the test pictures of 'images' have changed: scores before and after do not compare"
