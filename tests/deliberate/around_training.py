@@ -119,6 +119,13 @@ FAULTS = (
         "training/test_sheets.py -k standing_statistics",
     ),
     Fault(
+        "a walk by seeds and classes stays in the first class",
+        "sampling/sheets.py",
+        "return list(zip(turns, of_turns, strict=True))",
+        "return [(seed, of_turns[0]) for seed in turns]",
+        "sampling/test_films.py -k class_to_class",
+    ),
+    Fault(
         "names of rows are taken from the first file in every file of a large grid",
         "reporting/grids.py",
         "else names[down.start * (height + GAP)",
