@@ -226,7 +226,7 @@ class Latents:
         moves = {name: _move(name, value) for name, value in known.table("moves").items()}
         method = known.text("method")
         classes = tuple(known.numbers("classes"))
-        along: Literal["latent", "both"] = "both" if len(classes) > 1 else "latent"
+        walk: Literal["both", "latent"] = "both" if len(classes) > 1 else "latent"
         request = DrawRequest(
             seed=known.number("noise_seed") or 0,
             seeds=tuple(known.numbers("seeds")),
@@ -237,7 +237,7 @@ class Latents:
             latents=latents,
             columns=known.number("columns") or usual.columns,
             rows=known.number("rows") or usual.rows,
-            interpolate=along if values.get("walk") is True else None,
+            interpolate=walk if values.get("walk") is True else None,
         )
         layers = tuple(known.numbers("layers"))
         if (other := known.number("mix")) is not None:
