@@ -304,9 +304,30 @@ FAULTS = (
     Fault(
         "real pictures are scored against themselves",
         "evaluation/real_scores.py",
-        "((order[:first], 0), (order[first:], first))",
-        "((order[:first], 0), (order[:first], first))",
+        "((compared.scored, 0), (compared.against, first))",
+        "((compared.scored, 0), (compared.scored, first))",
         "evaluation/test_real_scores.py -k one_half",
+    ),
+    Fault(
+        "the floor of a run with test pictures is one half of these against the other",
+        "evaluation/real_scores.py",
+        "        if trained_on is not None:\n",
+        "        if False:\n",
+        "evaluation/test_held_out.py -k floor_is",
+    ),
+    Fault(
+        "a finished run opens everything",
+        "training/recovery.py",
+        "    if steps is None or not folder.exists:\n",
+        "    if True:\n",
+        "training/test_training.py -k opens_nothing",
+    ),
+    Fault(
+        "a run at its end whose grids were not drawn is thought done",
+        "training/recovery.py",
+        " or newest[0].step not in drawn:",
+        ":",
+        "training/test_training.py -k at_its_end",
     ),
     Fault(
         "two-sample asks for the weights of a feature network",

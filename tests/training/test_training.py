@@ -74,7 +74,11 @@ def test_a_folder_of_runs_names_those_inside(made: Made, tmp_path: Path) -> None
 
 def test_pictures_to_run_to_samples(made: Made, tmp_path: Path) -> None:
     run = made.whole
-    for automatic in ("device: cpu", "micro-batch: 4 x 2 = batch 8", "12 pictures of 32 pixels"):
+    for automatic in (
+        "device: cpu",
+        "batch: 8, 4 at a time (override with --micro-batch; fewer would",
+        "12 pictures of 32 pixels",
+    ):
         assert automatic in made.said
     grids = sorted(p.name for p in (run / "samples").iterdir())
     kinds = ("interpolation", "samples")
@@ -122,6 +126,20 @@ def test_interpolations_end_at_their_ends(tmp_path: Path, interpolate: str) -> N
         with torch.no_grad():
             ends = generator(z, generator.embed(torch.tensor([1, 0])))  # type: ignore[operator]
         torch.testing.assert_close(grid[:, -1], ends, rtol=0, atol=1e-5)
+
+
+def test_the_first_screen_has_one_line_of_the_plan_and_the_report_its_reasons(
+    made: Made, tmp_path: Path, said: list[str]
+) -> None:
+    within = TrainingOptions(device="cpu", memory="2GiB")
+    train(made.recipe, made.pictures, tmp_path / "run", overrides=TWO, options=within, say=said.append)
+    (line,) = [line for line in said if line.startswith("plan: ")]
+    assert line.startswith("plan: 8 of 8 at a time, ")
+    assert "no memory savings needed" in line
+    logged = [event["line"] for event in read_events(tmp_path / "run" / "events.jsonl") if event["event"] == "choice"]
+    for reason in ("micro-batch: 8 at a time", "loss terms: ", "recompute: not needed", "card: "):
+        assert not any(line.startswith(reason) for line in said)
+        assert sum(line.startswith(reason) for line in logged) == 1
 
 
 def test_a_finished_run_says_so_and_opens_nothing(
@@ -218,7 +236,7 @@ def test_another_batch_may_go_on_and_has_a_plan_of_its_own(made: Made, begun: Pa
     result = train(made.recipe, made.pictures, begun, overrides=["training.batch=4"], options=CPU, say=said.append)
     assert (result.step, result.finished) == (4, True)
     assert "changed from step 2 on: training.batch: 8 -> 4" in said
-    assert any(line.startswith("micro-batch: 4 x 1 = batch 4") for line in said)
+    assert any(line.startswith("batch: 4, at once") for line in said)
     steps = [e["images"] for e in read_events(begun / "events.jsonl") if e["event"] == "step"]
     assert steps[-2:] == [images + 4, images + 8]
     train(
@@ -263,7 +281,7 @@ def test_init_starts_from_other_weights_and_says_what_it_loaded(made: Made, tmp_
     first, second = _tensors(made.whole), _tensors(tmp_path / "second")
     for name in ("networks.safetensors/G.linear.weight", "networks.safetensors/D.linear.weight"):
         torch.testing.assert_close(first[name], second[name], rtol=0, atol=1e-6)
-    assert any("networks G, D" in line and "tensors from" in line for line in lines)
+    assert any(line.startswith("init: all weights of G, D from ") for line in lines)
     other = write_recipe(tmp_path, RECIPE.replace("latent_size = 8", "latent_size = 12"), "other.toml")
     lines.clear()
     one = ["training.duration=1 step"]
