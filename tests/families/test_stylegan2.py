@@ -149,6 +149,10 @@ def test_noise_of_its_own_for_each_picture_or_none() -> None:
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
+        (
+            GridRequest(seeds=(1, 2), interpolate="latent"),
+            "seeds: rows that go by them are drawn from the latent space",
+        ),
         (GridRequest(mixing=StyleMixing((1,), (2,), (5, 6))), "layers 6: expected 0 to 5; at 16 pixels 6 layers take"),
         (GridRequest(truncation=0.7), "truncation 0.7: scales latents, .* psi moves its styles"),
         (GridRequest(classes=(1,)), "classes: these networks were made without"),

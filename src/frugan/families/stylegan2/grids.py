@@ -27,10 +27,12 @@ def interpolations(
     """Styles [rows, columns, style] on the host, whose rows go to another latent, another class, or both.
 
     Raises:
-        BadInput: the networks know no classes to go between.
+        BadInput: the networks know no classes to go between, or the row is to go by seeds.
     """
     if classes is None and request.interpolate == "class":
         raise BadInput('interpolate "class": these networks were made without classes; "latent" is what there is')
+    if request.seeds:
+        raise BadInput("seeds: rows that go by them are drawn from the latent space; see frugan.explore")
     start = end = None  # labels [rows] each
     if classes is not None:
         start, end = class_ends(request.classes, request.rows, classes, random)
