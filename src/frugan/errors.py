@@ -17,6 +17,10 @@ class BadInput(ValueError):
     """
 
 
+class OtherWeights(BadInput):
+    """A file belongs to other weights of a generator than those that are open."""
+
+
 class TrainingFailed(RuntimeError):
     """Training cannot go on as it is; commands print the message and exit 1."""
 

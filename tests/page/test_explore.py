@@ -2,6 +2,8 @@
 
 import base64
 import io
+import json
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from frugan.engine.run.checkpoint import EMA_FILE, FORMAT, MANIFEST_FILE, NETWORKS_FILE, STATE_FILE
+from frugan.engine.run.tensor_files import digest, read_tensors, write_json, write_tensors
 from frugan.page.explore import MOST_PICTURE_BYTES
 from frugan.page.server import served
 from frugan.page.worker import Overtaken, Worker
@@ -155,6 +159,94 @@ def test_directions_are_found_named_moved_and_walked(page: Asking, folder: Path,
     if source == STYLED:
         mixed = drawn(page, source, mix=9, layers=[0, 1], moves={"slant": 1})
         assert "--style-mixing 'rows=3 cols=9 layers=0-1'" in mixed["command"]
+
+
+# A run that goes on.
+
+
+def add_checkpoint(folder: Path, step: int) -> Path:
+    """Have a run of the folder write weights, which differ from step to step."""
+    run, place = folder / "training", folder / "training" / "checkpoints" / f"step-{step:09d}"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    tensors, about = read_tensors(folder / STYLED)
+    write_tensors(place / EMA_FILE, {key: value * (1 + step / 100) for key, value in tensors.items()}, about)
+    (place / NETWORKS_FILE).touch()
+    (place / STATE_FILE).write_text(json.dumps({"format": FORMAT, "step": step}))
+    files = (EMA_FILE, NETWORKS_FILE, STATE_FILE)
+    write_json(place / MANIFEST_FILE, {name: digest(place / name) for name in files})
+    (run / "events.jsonl").touch()
+    (run / "recipe.json").touch()
+    return place
+
+
+@pytest.fixture
+def training(folder: Path) -> Iterator[Path]:
+    """The checkpoint of step 3 of a run that goes on."""
+    yield add_checkpoint(folder, 3)
+    shutil.rmtree(folder / "training")
+
+
+def about_training(page: Asking, query: str = "") -> Any:
+    answer = page.get(f"/explore/about?source=training{query}")
+    assert answer.status == 200, answer.body
+    return answer.json
+
+
+def test_directions_are_found_and_drawn_with_the_same_weights(page: Asking, folder: Path, training: Path) -> None:
+    assert about_training(page, "&newest")["step"] == 3
+    add_checkpoint(folder, 5)
+    assert drawn(page, "training", method="pca", rows=1, columns=2)["step"] == 3
+    about = about_training(page)  # as the script asks between finding and drawing
+    assert (about["step"], about["directions"][0]) == (3, "pca-1")
+    told = drawn(page, "training", directions=True, rows=1, columns=3)
+    assert (told["step"], told["newest"], told["labels"]) == (3, 5, ["pca-1"])
+
+
+def test_a_picture_tells_its_weights_and_that_there_are_newer_ones(page: Asking, folder: Path, training: Path) -> None:
+    about_training(page, "&newest")
+    first = drawn(page, "training")
+    assert (first["step"], first["newest"]) == (3, 3)
+    assert first["command"].startswith(f"frugan sample {training.parents[1]} ")
+    add_checkpoint(folder, 5)
+    again = drawn(page, "training")
+    assert (again["step"], again["newest"]) == (3, 5)
+    assert picture(again["rows"][0][0]).tobytes() == picture(first["rows"][0][0]).tobytes()
+    assert again["command"].startswith(f"frugan sample {training} ")  # the run draws with others by now
+    assert again["command"].endswith("# step 3")
+    shutil.rmtree(training)
+    assert about_training(page, "&newest")["step"] == 5
+    taken = drawn(page, "training")
+    assert (taken["step"], taken["newest"]) == (5, 5)
+    assert picture(taken["rows"][0][0]).tobytes() != picture(first["rows"][0][0]).tobytes()
+
+
+def test_directions_of_earlier_weights_are_refused_in_words_for_a_browser(
+    page: Asking, folder: Path, training: Path
+) -> None:
+    about_training(page, "&newest")
+    drawn(page, "training", method="sefa", rows=1, columns=2)
+    add_checkpoint(folder, 5)
+    assert about_training(page, "&newest")["directions"] == []  # another window
+    for address, wish in (("draw", {"seeds": [3], "moves": {"sefa-1": 1}}), ("names", {"names": {"sefa-1": "x"}})):
+        answer = page.post(f"/explore/{address}", {"source": "training", **wish})
+        assert answer.status == 422
+        assert "in other weights than those of step 5" in answer.json["error"]
+        assert "--" not in answer.json["error"]
+
+
+def test_a_projection_ends_with_the_weights_that_it_began_with(page: Asking, folder: Path, training: Path) -> None:
+    about_training(page, "&newest")
+    projection(page, red(), source="training", steps=60)
+    while page.get("/explore/project").json["going"]["done"] == 0:
+        time.sleep(0.01)
+    add_checkpoint(folder, 5)
+    assert about_training(page, "&newest")["step"] == 3  # opened again while it looks
+    assert not page.get("/explore/project").json["going"]["ended"]
+    going = ended(page)
+    assert (going["error"], about_training(page)["step"]) == ("", 3)
+    assert going["result"]["command"].endswith("# step 3")
+    assert drawn(page, "training", seeds=[], kept=[going["name"]])["step"] == 3
 
 
 @pytest.mark.parametrize(

@@ -5,16 +5,19 @@ import json
 import os
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from frugan.page import server
+from frugan.page.latents import Latents
 from frugan.page.queue import Queue
 from frugan.page.server import served
 from frugan.reporting.grids import write_grid
+from page.test_explore import STYLED, add_checkpoint
 from reporting.test_report import made_run
 from reporting.test_report_in_browser import CHROMIUM, QUIET
 from sampling.generators import MODELS, write
@@ -255,3 +258,46 @@ def test_a_generator_is_explored(play: Play, runs: Path) -> None:
     assert "--classes 0,7 --columns 24 --interpolate both --seeds 51-52 " in told.pop("walked")
     assert told == {"found": "3", "inside": "true", "begins": "mine", "told": ""}
     assert sorted(path.name for path in kept.iterdir()) == ["directions.json", "mine.safetensors"]
+
+
+def test_newer_weights_are_taken_when_somebody_wants_them(
+    play: Play, runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(MODELS["stylegan2"], runs / STYLED)
+    add_checkpoint(runs, 3)
+    draw = Latents.draw
+
+    def drawing(latents: Latents, source: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        told = draw(latents, source, values)
+        if "method" in values:
+            add_checkpoint(runs, 5)  # between finding and showing
+        return told
+
+    monkeypatch.setattr(Latents, "draw", drawing)
+    told = play(
+        "explore/training",
+        """
+        const caption = () => one("#explore .head small").textContent, command = () => one("#explore pre").textContent;
+        const newer = () => all("#explore .head button")[0];
+        await until(() => one("#explore .sheet") && command().endsWith("# step 3"));
+        put("none", newer().hidden);
+        named("#explore button", "Find among samples").click();
+        await until(() => all(".direction .pick img").length === 56 && !newer().hidden);
+        put("found", caption());
+        put("wrong", one("#told").textContent);
+        put("newer", newer().textContent);
+        newer().click();
+        await until(() => command().endsWith("# step 5"));
+        put("taken", caption());
+        put("over", newer().hidden && !all(".direction").length);
+        """,
+    )
+    assert told == {
+        "none": "true",
+        "found": "StyleGAN2, 32 pixels, step 3",
+        "wrong": "",
+        "newer": "Take the newest weights, of step 5",
+        "taken": "StyleGAN2, 32 pixels, step 5"
+        ", in place of step 3: directions and pictures found there do not hold here",
+        "over": "true",
+    }

@@ -9,7 +9,9 @@ const explore = (() => {
   const SPACES = { w: "one style for all layers (w): easy to change", "w+": "a style for each layer (w+): nearer",
     z: "random numbers that pictures are drawn from (z)" };
 
-  let about = null, state = null, directions = [], strips = [];
+  let about = null, state = null, directions = [], strips = [], left = "";
+  /** What is known of a generator by the weights that are open. */
+  const opened = (name) => `explore/about?source=${encodeURIComponent(name)}`;
   const fresh = () => ({ seed: 1, start: "", class: 0, psi: 1, truncation: 1, noise: "const", noiseSeed: 0,
     mixing: false, mix: 2, from: 0, to: 0, moves: {} });
 
@@ -100,7 +102,16 @@ const explore = (() => {
     save.download = `${state.start || `seed${String(state.seed).padStart(4, "0")}`}.png`;
     showTold(told);
   };
-  const showTold = (told) => { command.textContent = told.command; python.textContent = told.python; };
+  const showTold = (told) => {
+    command.textContent = told.command;
+    python.textContent = told.python;
+    if (told.step === undefined) return;
+    if (told.step !== about.step) { open(about.source); return; } // somebody took newer weights in another window
+    newer.hidden = told.newest === told.step;
+    newer.textContent = `Take the newest weights, of step ${told.newest.toLocaleString("en")}`;
+  };
+  const newer = make("button", { type: "button", className: "second", hidden: true });
+  newer.onclick = () => open(about.source);
 
   // Controls.
 
@@ -210,7 +221,7 @@ const explore = (() => {
       const of = layers.value ? Array.from({ length: (last ?? first) - first + 1 }, (_, at) => first + at) : [];
       state.moves = {};
       await post("explore/draw", asked({ method, of, rows: 1, columns: 2 }));
-      about = await ask(`explore/about?source=${encodeURIComponent(about.source)}`);
+      about = await ask(opened(about.source));
       directions = about.directions;
       await look({ directions: true });
       show();
@@ -299,7 +310,7 @@ const explore = (() => {
         const found = going.result;
         Object.assign(state, { start: going.name, moves: {} });
         strips = [];
-        about = await ask(`explore/about?source=${encodeURIComponent(about.source)}`) || about;
+        about = await ask(opened(about.source)) || about;
         show(group("Found", make("div", { className: "strip" }, ...found.pictures.map((src, at) => (
           make("figure", {}, image(src, titles[at]), make("figcaption", { textContent: titles[at] }))))),
         make("small", { textContent: `Kept as ${going.name}. Distance ${found.after.toPrecision(2)}, from ${found.before.toPrecision(2)} at the beginning.` })), found);
@@ -317,7 +328,7 @@ const explore = (() => {
     const sources = choice(all.map((name) => [name, name]), about.source, (name) => { location.hash = `explore/${encodeURIComponent(name)}`; });
     root.replaceChildren(
       make("div", { className: "head" }, labelled("Generator", sources),
-        make("small", { textContent: `${about.family}, ${about.side} pixels, step ${about.step.toLocaleString("en")}` })),
+        make("small", { textContent: `${about.family}, ${about.side} pixels, step ${about.step.toLocaleString("en")}${left}` }), newer),
       make("div", { className: "explore" },
         make("div", { className: "left" }, make("div", { className: "sheet" }, coming, big, make("div", { className: "bar" }, save)),
           make("div", { className: "again" }, copying("In a terminal", command), copying("In Python", python))),
@@ -335,15 +346,18 @@ const explore = (() => {
       const wanted = all.includes(name) ? name : await likely(all);
       const before = about && about.source === wanted ? about : null;
       if (!before) nothing(`Opening ${wanted} …`);
-      about = await ask(`explore/about?source=${encodeURIComponent(wanted)}`);
+      about = await ask(`${opened(wanted)}&newest`);
       if (!before) {
         state = fresh();
         state.to = Math.max(0, Math.floor(about.layers / 2) - 1);
       }
+      left = "";
       if (!before || before.step !== about.step) { // a training has written newer weights
-        state.moves = {};
+        if (before) left = `, in place of step ${before.step.toLocaleString("en")}: directions and pictures found there do not hold here`;
+        Object.assign(state, { start: "", moves: {} });
         strips = [];
       }
+      newer.hidden = true;
       directions = about.directions;
       if (!about.kept.includes(state.start)) state.start = "";
       show();

@@ -45,7 +45,8 @@ class Explore:
         return await self._done("sources", lambda: {"sources": self.latents.sources()})
 
     async def _about(self, request: Request) -> Response:
-        return await self._done("about", partial(self.latents.about, request.query_params.get("source", "")))
+        query = request.query_params
+        return await self._done("about", partial(self.latents.about, query.get("source", ""), newest="newest" in query))
 
     def _posted(
         self, kind: str, do: Callable[[str, Mapping[str, Any]], Any]

@@ -4,8 +4,8 @@ import base64
 import io
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +22,9 @@ from torch import Tensor
 from frugan.contract.family import Noise, StyleMixing
 from frugan.data.formats.decoding import read_size
 from frugan.data.formats.source import Unreadable
-from frugan.errors import BadInput
+from frugan.engine.run.checkpoint import list_checkpoints
+from frugan.engine.run.run_folder import RunFolder
+from frugan.errors import BadInput, OtherWeights
 from frugan.page.runs import NoRun, Runs
 from frugan.progress import quiet
 from frugan.reporting.sample_files import png_of, write_animation
@@ -84,6 +86,7 @@ class Latents:
 
     runs: Runs
     _open: OrderedDict[str, tuple[ExitStack, Explorer]] = field(default_factory=OrderedDict)
+    _searched: str | None = None  # source in which a projection goes on
 
     def sources(self) -> list[str]:
         """Runs that have a checkpoint and draw by themselves, and weights files that lie among them."""
@@ -115,7 +118,7 @@ class Latents:
         return folder
 
     def explorer(self, source: str, *, newest: bool = False) -> Explorer:
-        """The generator of a source, opened if it is not.
+        """The generator of a source, opened if it is not; that of a projection stays as it is until that has ended.
 
         Args:
             newest: look whether there is a newer checkpoint by now.
@@ -125,7 +128,7 @@ class Latents:
             BadInput: no weights, or none of a family with a latent space.
         """
         path = self.path(source)
-        if not newest and source in self._open:
+        if source in self._open and (not newest or source == self._searched):
             self._open.move_to_end(source)
             return self._open[source][1]
         weights = Weights.open(path, quiet)
@@ -133,7 +136,7 @@ class Latents:
             self._open.pop(source)[0].close()
         if source not in self._open:
             while len(self._open) >= MOST_OPEN:
-                self._open.popitem(last=False)[1][0].close()
+                self._open.pop(next(name for name in self._open if name != self._searched))[0].close()
             # beside a training that was planned for the whole card, there is no room on it
             training = any(self.runs.glance(name)["state"] == "running" for name in self.runs.names())
             stack = ExitStack()
@@ -142,9 +145,13 @@ class Latents:
         self._open.move_to_end(source)
         return self._open[source][1]
 
-    def about(self, source: str) -> dict[str, Any]:
-        """Return the layers, classes and directions that the page offers to change."""
-        explorer, kept = self.explorer(source, newest=True), self.kept(source)
+    def about(self, source: str, *, newest: bool) -> dict[str, Any]:
+        """Return the layers, classes and directions that the page offers to change.
+
+        Args:
+            newest: of the newest weights; else of those that are open, in which something has just been found.
+        """
+        explorer, kept = self.explorer(source, newest=newest), self.kept(source)
         recipe, space, names = explorer.recipe, explorer.space, explorer.opened.weights.class_names
         points = sorted(path.stem for path in kept.glob(f"*{SAFETENSORS}")) if kept.is_dir() else []
         return {
@@ -162,7 +169,7 @@ class Latents:
         }
 
     def names(self, source: str) -> list[str]:
-        """Return names of the directions that are kept; none if they belong to other weights."""
+        """Return names of the directions that are kept; none where they belong to other weights."""
         file = self.kept(source) / KEPT_AS
         try:
             return [direction.name for direction in self.explorer(source).directions(file).entries]
@@ -181,19 +188,20 @@ class Latents:
         one = grid.shape[:2] == (1, 1)
         about = {**explorer.opened.provenance, **told}
         rows = [[address(cell, about if one else None) for cell in row] for row in grid]
-        return {"rows": rows, "titles": sheet.titles, "labels": sheet.labels, **_lower(told)}
+        return {"rows": rows, "titles": sheet.titles, "labels": sheet.labels, **_drawn_by(explorer), **_lower(told)}
 
     def _drawn(self, source: str, request: DrawRequest) -> tuple[Explorer, Sheet, NDArray[np.uint8]]:
         """A source's generator, the sheet that a request gives, and its pictures [rows, columns, C, R, R]."""
         explorer = self.explorer(source)
         check_request(request, explorer.recipe)
         names = explorer.opened.weights.class_names
-        sheet = next(iter(sheets(explorer, request, names, self.kept(source), quiet).values()))
+        with _of_these_weights(explorer):
+            sheet = next(iter(sheets(explorer, request, names, self.kept(source), quiet).values()))
         if len(sheet.points) > MOST_CELLS:
             raise BadInput(f"{len(sheet.points)} pictures: expected at most {MOST_CELLS} at once")
         return explorer, sheet, pixels(drawn(explorer, sheet, request)).numpy()
 
-    def film(self, source: str, values: Mapping[str, Any]) -> dict[str, str]:
+    def film(self, source: str, values: Mapping[str, Any]) -> dict[str, Any]:
         """A walk as an animation that a browser can save, and the command and the Python lines that make it again.
 
         Raises:
@@ -204,16 +212,15 @@ class Latents:
         explorer, _, (row,) = self._drawn(source, request)
         weights = explorer.opened.weights
         with TemporaryDirectory() as folder:
-            told = retold_film(named(weights), Path(OUT) / f"walk{ending}", request, weights.step)
+            told = retold_film(_source(explorer), Path(OUT) / f"walk{ending}", request, weights.step)
             path = Path(folder) / f"walk{ending}"
             frames = [frame.transpose(1, 2, 0) for frame in (*row, *row[-2:0:-1])]  # there and back again
             write_animation(frames, path, explorer.opened.provenance | told)
             content = base64.b64encode(path.read_bytes()).decode()
-        return {"film": f"data:{FILMS[ending]};base64,{content}", **_lower(told)}
+        return {"film": f"data:{FILMS[ending]};base64,{content}", **_drawn_by(explorer), **_lower(told)}
 
     def _retold(self, explorer: Explorer, request: DrawRequest) -> dict[str, str]:
-        weights = explorer.opened.weights
-        return retold(named(weights), OUT, request, weights.step)
+        return retold(_source(explorer), OUT, request, explorer.opened.weights.step)
 
     def request(self, source: str, values: Mapping[str, Any]) -> DrawRequest:
         """Return the request that a page's values describe.
@@ -256,7 +263,9 @@ class Latents:
             BadInput: none are kept, none of a name, or a name that is none or is taken.
         """
         explorer, file = self.explorer(source), self.kept(source) / KEPT_AS
-        explorer.directions(file).renamed({str(old): str(new).strip() for old, new in names.items()}).write(file)
+        with _of_these_weights(explorer):
+            directions = explorer.directions(file)
+        directions.renamed({str(old): str(new).strip() for old, new in names.items()}).write(file)
         return self.names(source)
 
     def search(self, going: ProjectionJob, picture: bytes, between: Callable[[], None]) -> None:
@@ -290,16 +299,20 @@ class Latents:
             going.picture = address(pixels(nearest).numpy())
 
         space, features = going.space or None, going.features
-        found = search(
-            explorer, target, steps=going.steps, space=space, features=features, progress=stepped, shown=shown
-        )
+        self._searched = going.source
+        try:
+            found = search(
+                explorer, target, steps=going.steps, space=space, features=features, progress=stepped, shown=shown
+            )
+        finally:
+            self._searched = None
         explorer.write(found.points, self.kept(going.source) / f"{going.name}{SAFETENSORS}", found.told)
         going.result = self._found(explorer, going, found)
 
     def _found(self, explorer: Explorer, going: ProjectionJob, found: Projection) -> dict[str, Any]:
-        weights = explorer.opened.weights
         choice = {"space": going.space or None, "steps": going.steps, "features": found.features}
-        told = retold_projection(named(weights), [Path(f"{going.name}.png")], OUT, weights.step, choice)
+        step = explorer.opened.weights.step
+        told = retold_projection(_source(explorer), [Path(f"{going.name}.png")], OUT, step, choice)
         pictures = [address(pixels(picture).numpy()) for picture in (found.target, found.start, found.picture)]
         return {"pictures": pictures, "before": found.before, "after": found.after, **_lower(told)}
 
@@ -317,6 +330,42 @@ class Latents:
         taken = (f"{stem}-{number}" for number in range(2, 10_000))
         free = next(candidate for candidate in (stem, *taken) if not (kept / f"{candidate}{SAFETENSORS}").exists())
         return ProjectionJob(source, free, steps, space, features)
+
+
+def _newest_step(explorer: Explorer) -> int:
+    """Step of the newest checkpoint of a generator's run; of a single file its own."""
+    weights = explorer.opened.weights
+    run = RunFolder.holding(weights.path) if weights.checkpoint is not None else None
+    found = list_checkpoints(run.checkpoints) if run is not None else []
+    return max([weights.step, *(checkpoint.step for checkpoint in found)])
+
+
+def _drawn_by(explorer: Explorer) -> dict[str, int]:
+    """Step of the weights that drew, and of the newest ones, which are no others unless a training goes on."""
+    return {"step": explorer.opened.weights.step, "newest": _newest_step(explorer)}
+
+
+def _source(explorer: Explorer) -> Path:
+    """What a command has to name to draw with the same weights: the run, or where it has newer ones, the checkpoint."""
+    weights = explorer.opened.weights
+    newer = weights.checkpoint is not None and _newest_step(explorer) > weights.step
+    return weights.checkpoint if newer and weights.checkpoint is not None else named(weights)
+
+
+@contextmanager
+def _of_these_weights(explorer: Explorer) -> Iterator[None]:
+    """Say of a file of other weights what can be done about it in a browser.
+
+    Raises:
+        BadInput: a file inside belongs to others.
+    """
+    try:
+        yield
+    except OtherWeights as error:
+        raise BadInput(
+            f"This was found in other weights than those of step {explorer.opened.weights.step:,}, with which the tab "
+            "draws now: there it would mean something else. Find the directions, or your picture, once more"
+        ) from error
 
 
 def films() -> list[str]:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from frugan.contract.family import LatentSpace
 from frugan.engine.streams import derive_seed
-from frugan.errors import BadInput
+from frugan.errors import BadInput, OtherWeights
 from frugan.files import atomic_file, read_json
 from frugan.wording import first_names, nearest, shown
 
@@ -140,7 +140,8 @@ class Directions:
             space: of them.
 
         Raises:
-            BadInput: no such file, another kind, damaged, or of other weights.
+            BadInput: no such file, another kind, or damaged.
+            OtherWeights: they were found in others.
         """
         if not path.is_file():
             raise BadInput(
@@ -154,7 +155,7 @@ class Directions:
         if values.get("format") != FORMAT:
             raise damaged(f"its format is not {FORMAT!r}")
         if values.get("weights") != weights or values.get("space") != space.name:
-            raise BadInput(
+            raise OtherWeights(
                 f"{path}: directions of other weights ({str(values.get('weights'))[:8]}; these are {weights[:8]}), "
                 "where they would mean something else; find new ones with --directions sefa or pca"
             )

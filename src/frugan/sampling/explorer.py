@@ -19,7 +19,7 @@ from frugan.engine.run.checkpoint import list_checkpoints
 from frugan.engine.run.run_folder import RunFolder
 from frugan.engine.run.tensor_files import read_tensors, write_tensors
 from frugan.engine.state.working_weights import prepared_together
-from frugan.errors import BadInput, checked
+from frugan.errors import BadInput, OtherWeights, checked
 from frugan.progress import Say, quiet
 from frugan.recipe.recipe import Recipe
 from frugan.sampling.directions import METHODS, Directions, Method, find, weights_digest
@@ -185,7 +185,8 @@ class Explorer:
             classes: that samples are drawn of, for "pca"; None: all.
 
         Raises:
-            BadInput: no such method, file or layers, or directions of other weights.
+            BadInput: no such method, file or layers.
+            OtherWeights: the file's directions were found in others.
         """
         method, layers = parse_directions(str(source), self.space)
         if method is None:
@@ -209,13 +210,14 @@ class Explorer:
         """Read points that `write` wrote.
 
         Raises:
-            BadInput: no such file, another kind, damaged, or points of other weights.
+            BadInput: no such file, another kind, or damaged.
+            OtherWeights: the points are of others.
         """
         tensors, about = read_tensors(Path(path))
         if about.get("format") != LATENTS_FORMAT or not tensors.keys() <= {"vectors", "shares"}:
             raise BadInput(f"--latents {path}: no file of latents; `frugan sample RUN --project PICTURE` writes one")
         if about.get("weights") != self.digest:
-            raise BadInput(
+            raise OtherWeights(
                 f"--latents {path}: of other weights ({about.get('weights', '')[:8]}; these are {self.digest[:8]}), "
                 f"where they would be other pictures; {self._cure(about.get('step', ''))}"
             )
