@@ -70,7 +70,7 @@ FAULTS = (
     ),
     Fault(
         "a folder of runs may be a link",
-        "page/owners.py",
+        "page/places.py",
         "        if path.is_symlink():\n",
         "        if False:\n",
         "page/test_guard.py -k no_way_leads_out",
@@ -119,7 +119,7 @@ FAULTS = (
     ),
     Fault(
         "a training is taken for dead after a night",
-        "page/owners.py",
+        "engine/run/owners.py",
         "        elif self._seen[path][0] != touched:\n",
         "        elif False:\n",
         "page/test_queue.py -k owners",

@@ -311,3 +311,5 @@ def test_an_interrupt_says_how_many_steps_are_lost(at: int, words: str, tmp_path
 
     with pytest.raises(KeyboardInterrupt, match=words):
         train(tmp_path, 9, rig=rig, now=now)
+    *_, last = read_events(tmp_path / "events.jsonl")
+    assert (last["event"], last["over"], last["at_once"], last["step"]) == ("stop", False, True, at)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from frugan.engine.run.owners import QUIET_SECONDS, Owners
 from frugan.errors import BadInput
-from frugan.page.owners import QUIET_SECONDS, Owners
 from frugan.page.queue import MOST_ENTRIES, Queue
 from page.made_up_program import program
 

@@ -1,6 +1,7 @@
 """The report of a run: what is in it, how large it is, and what its server gives away."""
 
 import json
+import os
 import threading
 import urllib.error
 import urllib.request
@@ -80,6 +81,28 @@ def test_a_run_becomes_a_page(tmp_path: Path) -> None:
     assert [picture.step for picture in shown.pictures][-1] == 50
 
 
+def owned(run: Path) -> Path:
+    """Write down that this process trains a run."""
+    owner = run / "owner.json"
+    owner.write_text(json.dumps({"host": os.uname().nodename, "process": os.getpid()}))
+    return owner
+
+
+def test_a_run_that_nobody_trains_is_not_said_to_train(tmp_path: Path) -> None:
+    folder = RunFolder(made_run(tmp_path / "run"))
+    owner = owned(folder.path)
+    shown = view(folder, "run")
+    assert shown.sentence.startswith("Training, 0:01 left: ")
+    assert shown.tiles["left"] == "0:01"
+    owner.unlink()
+    shown = view(folder, "run")
+    assert shown.sentence.startswith("Ended at step 30 without saying why")
+    assert "left" not in shown.tiles
+    with EventLog(folder.events) as log:
+        log.write("stop", over=False, at_once=True, step=30, seconds=3.0)
+    assert view(folder, "run").sentence.startswith("Stopped at step 30: ")
+
+
 def test_a_report_bears_a_title_and_says_what_the_run_is(tmp_path: Path) -> None:
     run = made_run(tmp_path / "run")
     with EventLog(run / "events.jsonl") as log:
@@ -104,6 +127,7 @@ def test_what_is_left_is_told_where_there_is_an_end(tmp_path: Path) -> None:
         run = tmp_path / f"{eta_seconds}"
         with EventLog(run / "events.jsonl") as log:
             log.write("step", step=1, images=8, seconds=0.5, eta_seconds=eta_seconds, phases={})
+        owned(run)
         assert view(RunFolder(run), "run").tiles.get("left") == told
 
 

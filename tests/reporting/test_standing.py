@@ -7,7 +7,7 @@ import pytest
 from frugan.reporting.standing import headlines, note, origin, sentence
 from frugan.wording import with_interval
 
-STEP = {"step": {"eta_seconds": 90.0}}
+STEP = {"step": {"step": 9, "eta_seconds": 90.0}}
 
 
 def scored(share: float, **measured: Any) -> dict[str, Any]:
@@ -72,7 +72,8 @@ def test_a_score_that_sees_nothing_is_not_shown() -> None:
         ("stopped", 0.5, "step 9: x", 'let it go on if they still get better; read the warning first: "step 9: x".'),
         ("finished", 0.5, f"step 9: {'word ' * 99}", 'first: "step 9: word word'),
         ("finished", 0.5, f"step 9: {'word ' * 99}", 'word word ...".'),
-        ("died", 0.5, None, "Ended without saying why"),
+        ("died", 0.5, None, "Ended at step 9 without saying why"),
+        ("stopped", 0.5, None, "Stopped at step 9: a small network can hardly"),
     ],
 )
 def test_one_sentence_says_how_it_goes_and_what_to_do(state: str, share: float, warning: str | None, told: str) -> None:

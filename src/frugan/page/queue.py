@@ -19,9 +19,10 @@ from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
+from frugan.engine.run.owners import Owners, exists
 from frugan.errors import BadInput
 from frugan.files import atomic_file, read_json
-from frugan.page.owners import Owners, exists, place, places
+from frugan.page.places import place, places
 
 QUEUE = "queue.json"
 MOST_ENTRIES = 200
@@ -37,7 +38,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 class Entry:
     """A training that waits, runs, or has ended."""
 
-    run: str  # name of its folder; see `frugan.page.owners.places`
+    run: str  # name of its folder; see `frugan.page.places.places`
     words: tuple[str, ...]  # words after `frugan train`
     state: Literal["waiting", "running", "ended"] = "waiting"
     process: str | None = None  # number and beginning of its process

@@ -9,10 +9,11 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from frugan.engine.run.owners import Owners
 from frugan.engine.run.run_folder import RunFolder
 from frugan.errors import BadInput
-from frugan.page.owners import Owners, place, places
 from frugan.page.pictures import columns_of, grid_of
+from frugan.page.places import place, places
 from frugan.recipe.loading import load_recipe
 from frugan.reporting.report import RunReader
 from frugan.reporting.run_report import chart_data

@@ -16,6 +16,7 @@ from typing import Any
 from PIL import Image
 
 from frugan.engine.run.events import EventTail, read_events
+from frugan.engine.run.owners import Owners
 from frugan.engine.run.run_folder import RunFolder
 from frugan.errors import BadInput, checked
 from frugan.files import atomic_file, read_json
@@ -106,6 +107,7 @@ class RunReader:
 
     folder: RunFolder  # the run
     name: str  # name to show
+    owners: Owners = field(default_factory=Owners)  # tell whether somebody trains it
     _charts: Charts = field(default_factory=Charts)
     _notes: dict[tuple[str, str], None] = field(default_factory=dict)
     last: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # newest event of each kind
@@ -136,11 +138,12 @@ class RunReader:
 
         Args:
             picture_bytes: room for its pictures; None: without them.
-            state: of the run, see `sentence`; None: by its events.
+            state: of the run, see `sentence`; None: by its events and its owner.
             by: who trained it; empty: nobody is named.
         """
         last, charts = self.last, self._charts
         metrics = last.get("metrics", {})
+        state = self._state() if state is None else state
         shown = charts.finish()
         scores, doubts = taken_scores(self.folder.scores)
         plan = read_json(self.folder.plan)
@@ -156,14 +159,19 @@ class RunReader:
         newest = next((line for kind, line in reversed(notes) if kind == "warning"), None)
         return RunView(
             name=self.name,
-            sentence=sentence(self._state() if state is None else state, last, newest),
+            sentence=sentence(state, last, newest),
             headlines=headlines(metrics),
             origin=origin(last.get("start", {}), by),
             charts=shown,
             facts=facts(last.get("start", {}), plan, read_json(self.folder.recipe), scored_with),
             pictures=() if picture_bytes is None else tuple(self._grids.pictures(picture_bytes)),
             notes=notes,
-            tiles=tiles(last, charts.data_seconds / max(charts.took_seconds, 1e-9), charts.card_busy),
+            tiles=tiles(
+                last,
+                state == "running",
+                charts.data_seconds / max(charts.took_seconds, 1e-9),
+                charts.card_busy,
+            ),
             damaged=self._damaged,
             gradients=charts.gradients.finish(),
             never=charts.gradients.never(),
@@ -182,8 +190,12 @@ class RunReader:
         )
 
     def _state(self) -> str:
-        stop = self.last.get("stop", {})
-        return "running" if not stop else "finished" if stop.get("over") else "stopped"
+        """Where the run stands: what ended without an event, by a kill or before its first step, left no owner."""
+        if stop := self.last.get("stop", {}):
+            return "finished" if stop.get("over") else "stopped"
+        if self.owners.process(self.folder.path) is None:
+            return "died"
+        return "running" if "step" in self.last else "starting"
 
     def _count_damaged(self, line: int) -> None:
         self._damaged += 1
@@ -214,18 +226,21 @@ NOTABLE_DATA_SHARE = 0.05
 """Share of the steps' time spent waiting for data from which on it is worth a tile."""
 
 
-def tiles(last: Mapping[str, Mapping[str, Any]], data_share: float, card_busy: float | None = None) -> dict[str, str]:
+def tiles(
+    last: Mapping[str, Mapping[str, Any]], trains: bool, data_share: float, card_busy: float | None = None
+) -> dict[str, str]:
     """Tiles that show the state of a run: name -> value.
 
     Args:
         last: newest event of each kind.
+        trains: whether somebody trains it now.
         data_share: share of the steps' time spent waiting for data.
         card_busy: share of the time in which the card was lately; None: it is not known.
     """
     step, metrics, stop = (last.get(kind, {}) for kind in ("step", "metrics", "stop"))
     values: dict[str, str] = {}
     with suppress(LookupError, TypeError, ValueError, OverflowError):  # an event of another version, or damaged
-        values |= _of_step(step, stop, data_share) if step else {}
+        values |= _of_step(step, trains, data_share) if step else {}
     if preliminary := last.get("start", {}).get("preliminary"):
         values["not yet the usual training"] = str(preliminary)
     if card_busy is not None:
@@ -241,7 +256,7 @@ def tiles(last: Mapping[str, Mapping[str, Any]], data_share: float, card_busy: f
     return values
 
 
-def _of_step(step: Mapping[str, Any], stop: Mapping[str, Any], data_share: float) -> dict[str, str]:
+def _of_step(step: Mapping[str, Any], trains: bool, data_share: float) -> dict[str, str]:
     values = {
         "step": f"{step['step']:,}",
         "images": f"{step['images']:,}",
@@ -252,7 +267,7 @@ def _of_step(step: Mapping[str, Any], stop: Mapping[str, Any], data_share: float
         values["of the time, waiting for data"] = f"{100 * data_share:.0f} %"
     if step.get("memory_bytes"):
         values["memory at most"] = show_size(int(step["memory_bytes"]))
-    if step["eta_seconds"] is not None and (not stop or stop.get("step", 0) < step["step"]):
+    if trains and step["eta_seconds"] is not None:
         values["left"] = clock(float(step["eta_seconds"]))
     return values
 

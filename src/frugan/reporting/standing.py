@@ -94,23 +94,24 @@ def sentence(state: str, last: Mapping[str, Mapping[str, Any]], warning: str | N
         last: newest event of each kind.
         warning: the newest one that is not over.
     """
+    step, good = last.get("step", {}), _how_good(last.get("metrics", {}))
+    at = f" at step {number:,}" if isinstance(number := step.get("step"), int) else ""
     begins = {
         "waiting": "Waiting in the queue: it begins by itself.",
         "starting": "Starting: it reads its pictures and looks for a plan that fits; first samples come soon.",
-        "died": "Ended without saying why: look at its last lines, then let it go on from its last checkpoint.",
     }
     if state in begins:
         return begins[state]
-    step, good = last.get("step", {}), _how_good(last.get("metrics", {}))
     if state == "running":
         left = step.get("eta_seconds")
         until = f"Training, {clock(float(left))} left" if isinstance(left, int | float) else "Training without an end"
         todo = f"read the warning: {_brief(warning)}" if warning else "nothing needs to be done"
     else:
-        until = "Finished" if state == "finished" else "Stopped"
+        until = {"finished": "Finished", "died": f"Ended{at} without saying why"}.get(state, f"Stopped{at}")
         todo = {
             "finished": "look at its pictures, and train longer if they still get better",
             "stopped": "look at its pictures, and let it go on if they still get better",
+            "died": "look at its last lines, then let it go on from its last checkpoint",
         }.get(state, "look at the pictures")
         todo = f"{todo}; read the warning first: {_brief(warning)}" if warning else todo
     return f"{until}: {f'{good}; ' if good else ''}{todo}."

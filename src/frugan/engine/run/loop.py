@@ -233,11 +233,13 @@ class Loop:
         """Save before an error goes on, as a stop does; where that cannot be done, the error is enough to tell.
 
         Several ranks do not meet to save: others may wait for what will not come. An interrupt saves nothing, and says
-        what that loses.
+        what that loses; that somebody wanted it is told in the events all the same.
         """
         try:
             yield
         except KeyboardInterrupt:
+            with suppress(OSError):
+                self.log.write("stop", over=False, at_once=True, step=self.state.step, seconds=self.seconds)
             raise KeyboardInterrupt(self._lost()) from None
         except Exception as error:
             # a step that was not looked back on is not counted yet: the last checkpoint is truer

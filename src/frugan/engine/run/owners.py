@@ -1,57 +1,18 @@
-"""Where the runs of a folder are, and whether somebody trains in one now: its owner touches a file again and again."""
+"""Whether somebody trains in a run now: its owner touches a file again and again."""
 
 import ctypes
 import os
 import socket
 import time
-from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from frugan.engine.run.run_folder import OWNER
 from frugan.files import read_json
 
-OWNER = "owner.json"
-MOST_INSIDE = 2000
-"""Entries of a folder that are looked at."""
 QUIET_SECONDS = 20.0
 """A file that is not touched for so long, while we look, has no living owner: four times its owner's pace."""
-
-
-def places(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Names and paths of what may be runs: folders in a folder, and those inside of such as are none themselves.
-
-    Links are passed over: a run that comes from elsewhere may lead to what is private.
-    """
-    for entry in _folders(folder):
-        if (path := Path(entry)).joinpath("events.jsonl").exists() or path.joinpath(OWNER).exists():
-            yield entry.name, path
-        else:
-            for inner in _folders(path):
-                yield f"{entry.name}/{inner.name}", Path(inner)
-
-
-def place(folder: Path, name: str) -> Path | None:
-    """The path of a name that `places` may give; None: it is none."""
-    parts, path = name.split("/"), folder
-    if not 1 <= len(parts) <= 2:
-        return None
-    for part in parts:
-        if part in ("", ".", "..") or part.startswith(".") or "\0" in part or Path(part).name != part:
-            return None
-        path = path / part
-        if path.is_symlink():
-            return None
-    return path
-
-
-def _folders(folder: Path) -> list[os.DirEntry[str]]:
-    with suppress(OSError), os.scandir(folder) as found:
-        entries = list(islice(found, MOST_INSIDE))  # a folder of pictures may hold a million
-        return [entry for entry in entries if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False)]
-    return []
 
 
 @dataclass
