@@ -143,6 +143,9 @@ def test_what_cannot_be_trained_is_refused_at_once(page: Asking, runs: Path, rec
         ({"device": "gpu9"}, "expected a device such as"),
         ({"memory": "6"}, "is not a size"),
         ({"recipe": "", "for": "soon"}, "expected a time such as"),
+        ({"recipe": "", "fields": "data.holdout=0.2 data.fit=padd"}, "data.fit"),
+        ({"recipe": "", "fields": "data.holdout=1.2"}, "data.holdout"),
+        ({"recipe": "", "fields": "training.durration=3"}, "did you mean"),
         ({"fields": "'training.duration=3 steps"}, "No closing quotation"),
         ({"memory": 6}, "expected a text"),
     ]
@@ -150,6 +153,9 @@ def test_what_cannot_be_trained_is_refused_at_once(page: Asking, runs: Path, rec
         assert line in error(page.post("/api/start", {**right, **change})), change
     assert "expected remove or first" in error(page.post("/api/queue", {"run": "new", "do": "explode"}))
     assert words(runs) == {}
+    fields = "data.holdout=0.2 data.fit=pad networks.mapping_layers=4"  # of some of the recipes that may be chosen
+    assert page.post("/api/start", {**right, "recipe": "", "fields": fields}).status == 200
+    assert list(words(runs)) == ["new"]
 
 
 def test_a_run_from_elsewhere_brings_no_options_of_its_own(page: Asking, runs: Path, recipe: tuple[str, Path]) -> None:

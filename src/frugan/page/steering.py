@@ -18,6 +18,7 @@ from frugan.page.runs import Runs
 from frugan.progress import quiet
 from frugan.recipe.loading import load_recipe, recipe_fields
 from frugan.recipes import built_in
+from frugan.training.candidates import THRESHOLDS
 from frugan.training.kept_time import with_time
 from frugan.training.recovery import NOTED, changed_fields
 from frugan.wording import parse_size
@@ -145,11 +146,25 @@ def _recipe_words(recipe: str, fields: str, for_time: str, options: Mapping[str,
     _refuse_options([*overrides, recipe, for_time, *options.values()])
     _check_options(for_time, memory=options.get("memory", ""), device=options.get("device", ""))
     if not recipe:
+        _check_fields(overrides)
         return overrides
     if recipe not in built_in():
         recipe = str(Path(recipe).expanduser().resolve())
     load_recipe(recipe, with_time(recipe, overrides, for_time, quiet)[1] if for_time else overrides)
     return [recipe, *overrides]
+
+
+def _check_fields(overrides: Sequence[str]) -> None:
+    """Refuse fields that go with none of the recipes that frugan may choose, with what the first of them says."""
+    refused: list[BadInput] = []
+    for candidate in THRESHOLDS.candidates:
+        try:
+            candidate.loaded(overrides)
+        except BadInput as error:
+            refused.append(error)
+        else:
+            return
+    raise refused[0]
 
 
 def _check_options(for_time: str, memory: str, device: str) -> None:
