@@ -68,6 +68,23 @@ def test_where_a_run_stands(tmp_path: Path) -> None:
     assert (about["state"], about["done"], about["step"]) == ("finished", 1.0, 30)
 
 
+def test_a_run_that_was_made_longer_has_not_come_as_far(tmp_path: Path) -> None:
+    runs, run = Runs(tmp_path), begun_run(tmp_path / "run", 30)
+    with EventLog(run / "events.jsonl") as log:
+        log.write("stop", over=True, signal=None, step=30, seconds=30.0)
+        log.write("start", step=30, **ABOUT)
+        log.write("resume", step=30)
+    assert not {"done", "left"} & runs.glance("run").keys()  # it was stopped before it knew
+    with EventLog(run / "events.jsonl") as log:
+        log.write("length", step=30, steps=120)
+        log.write("stop", over=False, signal="SIGINT", step=30, seconds=30.0)
+    about = runs.glance("run")
+    assert (about["state"], about["done"], "left" in about) == ("stopped", 0.25, False)
+    with EventLog(run / "events.jsonl") as log:
+        write_steps(log, [31])
+    assert runs.glance("run")["left"] == "1:00"
+
+
 @pytest.mark.parametrize("steps_after", [0, 3])
 def test_a_card_has_the_last_score(tmp_path: Path, steps_after: int) -> None:
     runs, run = Runs(tmp_path), begun_run(tmp_path / "run", 3)

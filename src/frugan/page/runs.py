@@ -37,6 +37,8 @@ class Glance:
     step: Mapping[str, Any]  # the last event of a step; empty: none was
     ended: str | None  # "finished" or "stopped"; None: it said neither since
     scores: Mapping[str, Any]  # the last event of scores; empty: none is near the end
+    again: bool = False  # whether it has begun again since that step, whose forecast holds no more
+    steps: int | None = None  # in all, by a length that was decided since; None: none was
 
     @classmethod
     def of(cls, events: Path, size: int) -> "Glance":
@@ -53,7 +55,8 @@ class Glance:
     @classmethod
     def _last_of(cls, lines: list[bytes]) -> "Glance":
         """Look at lines of events: the last step, how training ended after it, and the last scores."""
-        ended, scores = None, None
+        ended, scores, steps = None, None, None
+        again = False
         step: Mapping[str, Any] = {}
         for line in reversed(lines):
             if step and b'"metrics"' not in line:
@@ -65,13 +68,16 @@ class Glance:
                     scores = event if scores is None else scores
                 elif not step and kind == "stop" and ended is None:
                     ended = "finished" if event.get("over") else "stopped"
-                elif not step and kind == "start" and ended is None:
-                    ended = ""  # it has begun again
+                elif not step and kind in ("start", "resume"):
+                    again = True
+                    ended = "" if ended is None else ended
+                elif not step and kind == "length" and steps is None:
+                    steps = event.get("steps")
                 elif not step and kind == "step":
                     step = event
             if step and scores is not None:
                 break
-        return cls(step, ended or None, scores or {})
+        return cls(step, ended or None, scores or {}, again, steps)
 
 
 @dataclass
@@ -140,7 +146,7 @@ class Runs:
         state = ("running" if seen.step else "starting") if running else seen.ended or "died"
         about = {"name": name, "state": state, "asked": wishes if running else [], "changed": status.st_mtime}
         with suppress(LookupError, TypeError, ValueError, OverflowError):  # an event of another version, or damaged
-            about |= _progress(seen.step)
+            about |= _progress(seen)
         if state == "finished":
             about |= {"done": 1.0}
         if scores := [headline for headline in headlines(seen.scores) if headline.value != NO_VALUE]:
@@ -265,14 +271,18 @@ def _regular(path: Path) -> bool:
         return False
 
 
-def _progress(step: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _progress(seen: Glance) -> Iterator[tuple[str, Any]]:
+    step = seen.step
     if not step:
         return
     seconds, left = float(step["seconds"]), step["eta_seconds"]
     yield "step", int(step["step"])
     yield "images", int(step["images"])
     yield "spent", clock(seconds)
-    if left is not None:
+    if seen.again:
+        if seen.steps is not None:
+            yield "done", min(1.0, int(step["step"]) / max(1, seen.steps))
+    elif left is not None:
         yield "left", clock(float(left))
         yield "done", seconds / max(1e-9, seconds + float(left))
 
