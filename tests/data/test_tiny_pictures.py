@@ -15,7 +15,7 @@ MakeFolder = Callable[[dict[str, Image.Image | bytes]], Path]
 MakePicture = Callable[..., Image.Image]
 
 TINY = "2 pictures left out, smaller than 8 x 8: dot.png, nine.png"
-SMALLEST = "the smallest: smaller.png (12 x 12), small.png (20 x 20)"
+SMALLEST = "the smallest that are used: smaller.png (12 x 12), small.png (20 x 20)"
 
 
 @pytest.fixture

@@ -383,7 +383,7 @@ def fitting_lines(source: Source, fitting: Fitting, surveyed: Survey, bad: Mappi
         )
     lines += _small_lines([source.names[index] for index in left_out], upscaled, fitting.least_side)
     if smallest:
-        lines.append(f"the smallest: {smallest}")
+        lines.append(f"the smallest that are used: {smallest}")
     return (*lines, *_bad_lines(source, bad))
 
 
