@@ -81,7 +81,7 @@ def test_one_folder_is_no_class_and_a_picture_that_cannot_be_read_does_not_count
 
 
 def test_the_smallest_and_the_largest_are_named_and_damage_behind_the_header_is_counted(tmp_path: Path) -> None:
-    sides = [4, *[20] * 148, 40, 30]
+    sides = [9, *[20] * 148, 40, 30]
     folder = _folder(
         tmp_path,
         {f"{at:03}.png": Image.fromarray(np.full((side, side), at, np.uint8)) for at, side in enumerate(sides)},
@@ -90,7 +90,7 @@ def test_the_smallest_and_the_largest_are_named_and_damage_behind_the_header_is_
     (folder / "150.png").write_bytes(broken[:60])
     (folder / "notes.txt").write_text("none")
     facts = look_at(folder)
-    assert str(facts).startswith("150 of 4 to 40 pixels (median 20), ")
+    assert str(facts).startswith("150 of 9 to 40 pixels (median 20), ")
     assert facts.smaller_than(32, whole=False) == 149
     ignored, bad = facts.left_out
     assert "ignored: .txt 1" in ignored

@@ -526,8 +526,10 @@ def test_noise_of_scores_is_of_networks_with_styles() -> None:
 
 
 def test_a_folder_in_the_place_of_a_recipe_is_taken_for_pictures(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="a folder of pictures is given as --data"):
-        load_recipe(str(tmp_path))
+    pictures = tmp_path / "my pictures 我的图"
+    pictures.mkdir()
+    with pytest.raises(BadInput, match=re.escape(f"(a folder of pictures is given as --data '{pictures}')")):
+        load_recipe(str(pictures))
 
 
 @pytest.mark.parametrize(

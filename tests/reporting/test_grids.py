@@ -130,6 +130,18 @@ def test_rows_are_named_before_them_and_inside_the_file(tmp_path: Path) -> None:
         assert named.text["Rows"].splitlines() == list(names)  # type: ignore[attr-defined]
 
 
+def test_emoji_that_the_font_lacks_are_left_out(tmp_path: Path) -> None:
+    """One with a skin's tone, one that is joined of two, a flag and one of nothing else."""
+
+    def drawn(*labels: str) -> np.ndarray:
+        write_grid(torch.zeros(3, 1, 3, 64, 64), tmp_path / "sheet.png", labels=labels)
+        return read(tmp_path / "sheet.png")
+
+    woman_at_computer, flag = "\U0001f469\u200d\U0001f4bb", "\U0001f1eb\U0001f1f7"
+    shown = drawn("animals \U0001f43e", f"a {woman_at_computer} b\U0001f44d\U0001f3fd", f"{flag}\u2764\ufe0f")
+    assert np.array_equal(shown, drawn("animals", "a b", "row 3"))
+
+
 def test_letters_that_the_font_lacks(tmp_path: Path) -> None:
     def drawn(*labels: str) -> np.ndarray:
         write_grid(torch.zeros(3, 1, 3, 64, 64), tmp_path / "sheet.png", labels=labels)

@@ -100,6 +100,14 @@ def test_another_length_is_told_in_words() -> None:
         "step 300: 1,150 steps in place of 2,900, to keep the time (a step took 2.5 times as long as thought)",
     )
     assert note({"event": "length", "step": 300}) is None
+    for steps, slowdown, why in (
+        (23, 0.98, " (what comes between steps takes more time than was kept for it)"),
+        (27, 1.2, " (what comes between steps takes less time than was kept for it)"),
+        (23, 1.03, ""),
+        (27, 0.5, " (a step took 0.5 times as long as thought)"),
+    ):
+        told = note({"event": "length", "step": 9, "steps": steps, "before": 25, "slowdown": slowdown})
+        assert told == ("choice", f"step 9: {steps} steps in place of 25, to keep the time{why}")
     first = {"event": "length", "step": 300, "steps": 1150}
     assert note(first) == ("choice", "step 300: 1,150 steps, to keep the time")
 

@@ -67,9 +67,9 @@ def test_every_seed_has_the_same_test_pictures(tmp_path: Path, part: str) -> Non
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (["data.subset=13"], r"data.subset=13: images .* has 12 pictures; choose at most 12"),
-        (["data.subset=9", "data.holdout=4"], "has 8 pictures besides the 4 held out; choose at most 8"),
-        (["data.holdout=12"], r"data.holdout=12: images .* has 12 pictures, and 12 held out leave none"),
+        (["data.subset=13"], r"data.subset=13: images .* has at most 12 pictures; choose at most 12"),
+        (["data.subset=9", "data.holdout=4"], "has at most 8 pictures besides the 4 held out; choose at most 8"),
+        (["data.holdout=12"], r"data.holdout=12: images .* has at most 12 pictures, and 12 held out leave none"),
     ],
 )
 def test_more_than_there_are_is_refused_before_anything_is_prepared(

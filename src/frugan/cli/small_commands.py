@@ -155,7 +155,7 @@ def export(
         Path | None,
         typer.Option(help="with --web: onnxruntime-web as a folder or .tgz; default: npm gets it"),
     ] = None,
-    title: Annotated[str, typer.Option(help="with --web: of the page; default: the run's name")] = "",
+    title: Annotated[str, typer.Option(help="with --web: of the page; default: its card's, or the run's name")] = "",
     by: Annotated[str, typer.Option(help="with --web: who made it, for the page to say")] = "",
     as_json: AsJson = False,
 ) -> None:

@@ -1,6 +1,5 @@
 """`card`: a folder with a run's weights and its model card, for other people."""
 
-import hashlib
 import json
 import re
 import shutil
@@ -9,19 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any
 
 from PIL import Image
 
 from frugan.contract.data import RunData
 from frugan.contract.formats import RECIPE_FILE
-from frugan.conversion.export.about import AboutModel
+from frugan.conversion.export.about import ABOUT_CARD, WEIGHTS, AboutModel, CardBefore, own_card, text_digest
 from frugan.conversion.export.site import PAGE, SITE, export_site
 from frugan.conversion.written import write_whole
 from frugan.engine.run.checkpoint import EMA_FILE, STATE_FILE, step_in_name
 from frugan.engine.run.events import read_events
 from frugan.engine.run.run_folder import RunFolder
-from frugan.engine.run.tensor_files import read_metadata
 from frugan.errors import BadInput, checked
 from frugan.files import read_json
 from frugan.metrics.scores import Provenance, half_width
@@ -122,7 +120,7 @@ def _newest_grid(run: RunFolder) -> Grid | None:
     return None
 
 
-WEIGHTS, PICTURE, CARD = "weights.safetensors", "samples.png", "README.md"
+PICTURE, CARD = "samples.png", "README.md"
 """Files beside the card, and its own."""
 IDENTIFIER = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 """A licence as hubs and SPDX write it: "cc-by-4.0"."""
@@ -356,48 +354,6 @@ def _line(text: str) -> str:
 
 FILES = (CARD, WEIGHTS, RECIPE_FILE, PICTURE)
 """All that is written without a page."""
-ABOUT_CARD = "card"
-"""Metadata of the weights beside a card, as JSON: the digest of its text, and the title and author that were given."""
-
-
-@dataclass(frozen=True)
-class CardBefore:
-    """The card that a folder has already, by the weights beside it."""
-
-    digest: str = ""  # SHA-256 of the card as it was written; empty: nobody knows
-    title: str = ""  # as was given, like the two below; empty: none was
-    by: str = ""
-    licence: str = ""
-
-    @classmethod
-    def of(cls, folder: Path) -> Self:
-        """Read what a folder's weights say of its card."""
-        if not (folder / WEIGHTS).is_file():
-            return cls()
-        try:
-            metadata = read_metadata(folder / WEIGHTS)
-            about = json.loads(metadata[ABOUT_CARD])
-            given = {name: str(about[name]) for name in ("digest", "title", "by")}
-        except (BadInput, KeyError, ValueError, TypeError):  # damaged, or of no card: one there may be somebody's own
-            return cls()
-        return cls(**given, licence=metadata.get("licence", ""))
-
-    def refuse_edited(self, card: Path) -> None:
-        """Refuse to write over a card that may be another than was written.
-
-        Raises:
-            BadInput: it is there, and is not known to be as it was written.
-        """
-        if not card.exists() or (self.digest and _digest(card.read_bytes()) == self.digest):
-            return
-        edited = "was edited since frugan wrote it" if self.digest else "is there, and may be somebody's own"
-        raise BadInput(
-            f"{card}: {edited}; choose another --out, or add --replace (replace=True in Python) to write over it"
-        )
-
-
-def _digest(text: bytes) -> str:
-    return hashlib.sha256(text).hexdigest()
 
 
 @checked
@@ -440,7 +396,7 @@ def write_card(
     folder = RunFolder(Path(run)) if RunFolder(Path(run)).exists else RunFolder.holding(weights.path)
     if folder is None:
         raise BadInput(f"{run}: belongs to no run folder, which a card is made from")
-    own = folder.path / "card"
+    own = own_card(folder)
     target = Path(out) if out is not None else own
     there = {entry.name for entry in target.iterdir()} if target.is_dir() else set()
     if others := sorted(there - {*FILES, *(SITE if space else ())}):
@@ -452,11 +408,7 @@ def write_card(
     if not before.digest:
         before, where = CardBefore.of(own), f"in {own}"
     given = {"title": title.strip(), "by": by.strip(), "licence": licence.strip()}
-    kept = {name: words for name in given if not given[name] and (words := getattr(before, name))}
-    if kept:
-        words = ", ".join(f"--{name} {json.dumps(words, ensure_ascii=False)}" for name, words in kept.items())
-        say(f"as on the card {where}: {words}; give another to change it")
-    title, by, licence = (given | kept).values()
+    title, by, licence = before.completed(given, where, say).values()
     licence = licence or weights.licence
     if not licence:
         say(
@@ -473,7 +425,7 @@ def write_card(
                 file.replace(target / file.name)
     target.mkdir(parents=True, exist_ok=True)
     text = card_text(facts, licence, space=space).encode()
-    about = {ABOUT_CARD: json.dumps({"digest": _digest(text), "title": title, "by": by}, ensure_ascii=False)}
+    about = {ABOUT_CARD: json.dumps({"digest": text_digest(text), "title": title, "by": by}, ensure_ascii=False)}
     metadata = weights_metadata(weights.recipe, weights.class_names, step=facts.weights.step, licence=licence)
     write_whole(target / WEIGHTS, weights.read(), metadata | about)
     (target / RECIPE_FILE).write_text(dump_recipe(weights.recipe), "utf-8")

@@ -14,7 +14,16 @@ from frugan.data.formats.decoding import BLACK, TRANSPARENT, WHITE, Background, 
 from frugan.data.formats.detect import open_source
 from frugan.data.formats.picture_set import PictureSet
 from frugan.data.formats.source import Source, Unreadable
-from frugan.data.survey import Fitting, Progress, Survey, bad_lines, in_order, refuse_bad, survey
+from frugan.data.survey import (
+    Fitting,
+    Progress,
+    Survey,
+    in_order,
+    left_out_lines,
+    refuse_bad,
+    smallest_names,
+    survey,
+)
 from frugan.errors import BadInput
 from frugan.wording import count, first_names, shown
 
@@ -56,7 +65,9 @@ class PictureFacts:
     background: Background = WHITE  # what those looked at are laid on
     vanished: int = 0  # how many of those looked at are transparent in places, and cannot be seen on it
     only_side: int | None = None  # of pictures that are opened already, in pixels; None: they become what is wanted
-    left_out: tuple[str, ...] = ()  # which files are ignored and which pictures cannot be read, a line for each kind
+    # which files are ignored and which pictures cannot be read or are tiny, a line for each kind
+    left_out: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()  # of the pictures of `sizes`; empty: they are opened already, and know no files
 
     @property
     def pictures(self) -> int:
@@ -87,6 +98,10 @@ class PictureFacts:
     def smaller_than(self, side: int, *, whole: bool) -> int:
         """Return how many pictures would have to be enlarged to squares of `side` pixels; `whole` as for `sides`."""
         return int((self.sides(whole=whole) < side).sum())
+
+    def smallest(self, fitting: Fitting) -> str:
+        """Return the names of the smallest that are smaller than a resolution; empty: nobody knows names."""
+        return smallest_names(fitting, self.sizes, self.names) if self.names else ""
 
     def __str__(self) -> str:
         """Describe the facts in one line; pixels are those of short sides."""
@@ -185,7 +200,8 @@ def _of_source(source: Source, surveyed: Survey, on: Background) -> PictureFacts
     pixels = {index: digest for index, _, _, digest in seen}
     twice = _duplicates(pixels, source.names, classes.labels if labelled else None)
     facts = _facts(sizes[readable], counts if labelled else None, looked_at, clear, twice)
-    return replace(facts, background=on, left_out=(*source.lines, *bad_lines(source, bad)))
+    lines = (*source.lines, *left_out_lines(source, fitting, surveyed, bad))
+    return replace(facts, background=on, left_out=lines, names=tuple(source.names[index] for index in readable.tolist()))
 
 
 def _of_set(pictures: PictureSet) -> PictureFacts:

@@ -123,14 +123,17 @@ def held_out_by_place(
     return replace(pictures.only(rest), held_out=pictures.only(test))
 
 
-def _refuse_all(pictures: int, part: float, where: str) -> str:
+def _refuse_all(pictures: int, part: float, where: str, has: str = "has") -> str:
     """Refuse a part that is no picture or all of them, and return what messages begin with.
+
+    Args:
+        has: "has", or what may be said while nobody knows how many of the pictures can be read.
 
     Raises:
         BadInput: it is.
     """
     number = round(part * pictures) if isinstance(part, float) else part
-    field = f"data.holdout={part}: {where} has {count(pictures, 'picture')}"
+    field = f"data.holdout={part}: {where} {has} {count(pictures, 'picture')}"
     if number < 1:
         raise BadInput(f"{field}, and that share of them is less than one; hold out more, or leave it out")
     if number >= pictures:
@@ -212,16 +215,20 @@ def refuse_too_few(pictures: int, settings: DataSettings, where: str) -> None:
     """
     held = settings.holdout if isinstance(settings.holdout, int) else 0
     if held:
-        _refuse_all(pictures, held, where)
+        _refuse_all(pictures, held, where, AT_MOST)
     if settings.subset is not None:
-        _refuse_fewer(pictures - held, settings.subset, held, where)
+        _refuse_fewer(pictures - held, settings.subset, held, where, AT_MOST)
 
 
-def _refuse_fewer(pictures: int, subset: int, held: int, where: str) -> None:
+AT_MOST = "has at most"
+"""Some of the pictures in a source that has not been read may turn out damaged, or too small."""
+
+
+def _refuse_fewer(pictures: int, subset: int, held: int, where: str, has: str = "has") -> None:
     if subset > pictures:
         besides = f" besides the {held:,} held out" if held else ""
         raise BadInput(
-            f"data.subset={subset}: {where} has {count(pictures, 'picture')}{besides}; choose at most {pictures}, or "
+            f"data.subset={subset}: {where} {has} {count(pictures, 'picture')}{besides}; choose at most {pictures}, or "
             "leave it out to train on all"
         )
 

@@ -50,6 +50,8 @@ Fit = Literal["crop", "pad"]
 
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "lanczos": Image.Resampling.LANCZOS}
 MOST_RESOLUTION = 8192
+LEAST_SIDE = 8
+"""Fewest pixels of a side of a picture that is trained on: fewer show nothing, and are mostly counters or icons."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,11 @@ class Fitting:
     def leaves_out_small(self) -> bool:
         """Whether pictures smaller than `resolution` are left out."""
         return self.allow_upscale == "leave-out"
+
+    @property
+    def least_side(self) -> int:
+        """Side in pixels below which a picture is left out."""
+        return self.resolution if self.leaves_out_small else min(LEAST_SIDE, self.resolution)
 
     def __call__(self, picture: Image.Image) -> NDArray[np.uint8]:
         """Return uint8 [3, resolution, resolution] of an RGB picture; pixels are untouched where the size fits."""
@@ -164,11 +171,6 @@ class Survey:
         sides = fitting.fitted_sides(self.sizes)
         return np.setdiff1d(np.flatnonzero((sides > 0) & (sides < fitting.resolution)), list(but))
 
-    @property
-    def oblong(self) -> int:
-        """Return how many pictures are not square."""
-        return int((self.sizes[:, 0] != self.sizes[:, 1]).sum())
-
 
 def survey(source: Source, fitting: Fitting, *, workers: int, progress: Progress | None = None) -> Survey:
     """Read the header of every picture of a source with `workers` threads; `progress` gets (done, N).
@@ -195,33 +197,37 @@ def survey(source: Source, fitting: Fitting, *, workers: int, progress: Progress
                 progress(index + 1, len(source))
     refuse_bad(source, bad)
     surveyed = Survey(sizes, bad)
-    if fitting.leaves_out_small:
-        return _without_small(source, surveyed, fitting)
+    surveyed = _without_small(source, surveyed, fitting)
     _refuse_small(source, surveyed, fitting)
     return surveyed
 
 
 def _without_small(source: Source, surveyed: Survey, fitting: Fitting) -> Survey:
-    """Leave out what is smaller than the resolution.
+    """Leave out what is too small to show anything, or smaller than the resolution if `fitting` says so.
 
     Raises:
         BadInput: this would leave nothing, or nothing of a class, which a network would be asked for and never shown.
     """
-    small, classes = surveyed.smaller_than(fitting), source.classes
-    side, where = fitting.resolution, shown(str(source.path))
+    short_sides, classes = surveyed.sizes.min(axis=1), source.classes
+    small = np.flatnonzero((short_sides > 0) & (short_sides < min(LEAST_SIDE, fitting.resolution)))
+    if fitting.leaves_out_small:
+        small = np.union1d(small, surveyed.smaller_than(fitting))
+    if not small.size:
+        return surveyed
+    side, where = fitting.least_side, shown(str(source.path))
+    enlarge = "enlarge them: data.allow_upscale=true (--allow-upscale of prepare)"
     if small.size + len(surveyed.bad) == len(source):
-        raise BadInput(
-            f"every picture in {where} is smaller than {side} x {side}: none is left. Choose a smaller resolution, or "
-            "enlarge them: data.allow_upscale=true (--allow-upscale of prepare)."
-        )
+        cure = f"Choose a smaller resolution, or {enlarge}" if fitting.leaves_out_small else "Give larger ones"
+        raise BadInput(f"every picture in {where} is smaller than {side} x {side}: none is left. {cure}.")
     there, left = (
         np.bincount(classes.labels[members], minlength=len(classes.names))
         for members in (np.arange(len(source)), np.setdiff1d(np.arange(len(source)), [*small, *surveyed.bad]))
     )
     if classes.labelled and (gone := np.flatnonzero((there > 0) & (left == 0))).size:
+        cure = enlarge if fitting.leaves_out_small else "give it larger ones"
         raise BadInput(
             f"class {classes.names[gone[0]]!r} in {where}: all its pictures are smaller than {side} x {side}, and none "
-            "is left. Remove the class, or enlarge them: data.allow_upscale=true (--allow-upscale of prepare)."
+            f"is left. Remove the class, or {cure}."
         )
     sizes = surveyed.sizes.copy()
     sizes[small] = 0
@@ -239,7 +245,7 @@ def _refuse_small(source: Source, surveyed: Survey, fitting: Fitting) -> None:
         return
     width, height = surveyed.sizes[small[0]]
     raise SmallPictures(
-        f"{count(small.size, 'picture')} of {len(source):,} in {shown(str(source.path))} "
+        f"{count(small.size, 'picture')} of {len(surveyed.members) - len(surveyed.bad):,} in {shown(str(source.path))} "
         f"{'is' if small.size == 1 else 'are'} smaller than {fitting.resolution} x {fitting.resolution}: "
         f"{first_names([source.names[index] for index in small])} (the first has {width} x {height})",
         int(surveyed.sizes[small].min()),
@@ -344,23 +350,26 @@ def few_lines(classes: Classes) -> tuple[str, ...]:
 def fitting_lines(source: Source, fitting: Fitting, surveyed: Survey, bad: Mapping[int, str]) -> tuple[str, ...]:
     """Return what was done to the pictures: cropped or padded, resized, enlarged, left out."""
     side, padded = fitting.resolution, fitting.fit == "pad"
+    used = np.setdiff1d(surveyed.members, list(bad))
+    sizes = surveyed.sizes[used]  # [n, 2]
     small = surveyed.smaller_than(fitting, but=bad).size
+    smallest = smallest_names(fitting, sizes, [source.names[index] for index in used])
     kept_small = small if padded and not fitting.allow_upscale else 0
     left_out = surveyed.left_out
     upscaled = small - kept_small
-    resized = int((fitting.fitted_sides(surveyed.sizes)[surveyed.members] != side).sum())
-    resized -= len(surveyed.bad) + kept_small
+    resized = int((fitting.fitted_sides(sizes) != side).sum()) - kept_small
+    oblong = int((sizes[:, 0] != sizes[:, 1]).sum())
     other = "lanczos" if fitting.resample == "bilinear" else "bilinear"
     lines = []
     colour, another = colour_name(fitting.background), _another(fitting.background)
-    if surveyed.oblong and padded:
+    if oblong and padded:
         lines.append(
-            f"{count(surveyed.oblong, 'picture')} of {len(source):,} padded to squares with {colour} (another colour: "
+            f"{count(oblong, 'picture')} of {len(used):,} padded to squares with {colour} (another colour: "
             f"data.background={another}; --background of prepare)"
         )
-    elif surveyed.oblong:
+    elif oblong:
         lines.append(
-            f"{count(surveyed.oblong, 'picture')} of {len(source):,} cropped to the square in the middle (or padded: "
+            f"{count(oblong, 'picture')} of {len(used):,} cropped to the square in the middle (or padded: "
             "data.fit=pad; --fit pad of prepare)"
         )
     if resized:
@@ -372,14 +381,24 @@ def fitting_lines(source: Source, fitting: Fitting, surveyed: Survey, bad: Mappi
             f"{count(kept_small, 'picture')} smaller than {side} x {side}, with {colour} all around (allow_upscale "
             "enlarges them)"
         )
-    lines += _small_lines([source.names[index] for index in left_out], upscaled, side)
-    return (*lines, *bad_lines(source, bad))
+    lines += _small_lines([source.names[index] for index in left_out], upscaled, fitting.least_side)
+    if smallest:
+        lines.append(f"the smallest that are used: {smallest}")
+    return (*lines, *_bad_lines(source, bad))
 
 
-def _small_lines(left_out: Sequence[str], upscaled: int, side: int) -> Iterator[str]:
+def smallest_names(fitting: Fitting, sizes: NDArray[np.int64], names: Sequence[str]) -> str:
+    """Return the names of pictures smaller than a resolution, the smallest first, with their sizes [N, 2]."""
+    sides = fitting.fitted_sides(sizes)
+    small = [index for index in np.argsort(sides, kind="stable") if sides[index] < fitting.resolution]
+    return first_names([f"{names[index]} ({sizes[index, 0]:,} x {sizes[index, 1]:,})" for index in small])
+
+
+def _small_lines(left_out: Sequence[str], upscaled: int, least_side: int) -> Iterator[str]:
     """Return what became of pictures that are too small: names of those left out, and how many were enlarged."""
     if left_out:
-        yield f"{count(len(left_out), 'picture')} left out, smaller than {side} x {side}: {first_names(left_out)}"
+        smaller = f"smaller than {least_side} x {least_side}"
+        yield f"{count(len(left_out), 'picture')} left out, {smaller}: {first_names(left_out)}"
     if upscaled:
         yield f"{count(upscaled, 'picture')} enlarged, as allow_upscale permits: expect them to be soft"
 
@@ -387,12 +406,18 @@ def _small_lines(left_out: Sequence[str], upscaled: int, side: int) -> Iterator[
 def kept_lines(about: SetFile) -> tuple[str, ...]:
     """Return which pictures a set that was prepared before has not, and how many in it were enlarged."""
     origin, bad = about.origin, first_names([f"{name} ({reason})" for name, reason in about.origin.bad])
-    small = _small_lines(origin.left_out or (), origin.upscaled, about.resolution)
+    least_side = Fitting(about.resolution, allow_upscale=origin.allow_upscale).least_side
+    small = _small_lines(origin.left_out or (), origin.upscaled, least_side)
     return (*small, *((f"{count(len(origin.bad), 'picture')} left out, cannot be read: {bad}",) if origin.bad else ()))
 
 
-def bad_lines(source: Source, bad: Mapping[int, str]) -> tuple[str, ...]:
-    """Return which pictures are left out because they cannot be read, if any are."""
+def left_out_lines(source: Source, fitting: Fitting, surveyed: Survey, bad: Mapping[int, str]) -> tuple[str, ...]:
+    """Return which pictures are left out because they are too small or cannot be read, if any are."""
+    small = _small_lines([source.names[index] for index in surveyed.left_out], 0, fitting.least_side)
+    return (*small, *_bad_lines(source, bad))
+
+
+def _bad_lines(source: Source, bad: Mapping[int, str]) -> tuple[str, ...]:
     return (f"{count(len(bad), 'picture')} left out, cannot be read: {bad_names(source, bad)}",) if bad else ()
 
 

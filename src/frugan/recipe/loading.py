@@ -4,6 +4,7 @@ import difflib
 import json
 import math
 import re
+import shlex
 import tomllib
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +49,7 @@ def _load_values(name: str) -> dict[str, Any]:
     elif path.suffix == ".toml":
         text = _text(path)
     else:
-        folder = f" (a folder of pictures is given as --data {name})" if path.is_dir() else ""
+        folder = f" (a folder of pictures is given as --data {shlex.quote(name)})" if path.is_dir() else ""
         raise BadInput(
             f"recipe {name!r} is unknown{_meant(name)}{folder}; "
             "`frugan recipes` lists the built-in ones; for a recipe of your own give the path of a .toml file, or a "

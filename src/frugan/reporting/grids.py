@@ -30,6 +30,8 @@ WIDEST_LABEL = 2.0
 LINE_SPACING = 1.4
 """Distance of lines, in heights of the letters."""
 MARGIN = 4
+PICTOGRAPHS = ("So", "Sk", "Mn", "Me", "Cf")
+"""Categories of Unicode of emoji, and of what joins, frames and tints them."""
 
 
 def title_line(titles: Sequence[str], width: int, gap: int) -> NDArray[np.uint8]:
@@ -46,7 +48,8 @@ def title_line(titles: Sequence[str], width: int, gap: int) -> NDArray[np.uint8]
 def label_column(labels: Sequence[str], row_height: int, gap: int) -> NDArray[np.uint8]:
     """Names beside the middles of their rows, as wide as the longest. [rows * (row_height + gap) + gap, width, 3].
 
-    Letters that the font lacks lose their accents, or stand as "?"; a name of nothing else is the number of its row.
+    Letters that the font lacks lose their accents, or stand as "?", and pictographs that it lacks are left out; a name
+    of nothing else is the number of its row.
     """
     letters = max(SMALLEST_LETTERS, row_height // LETTERS_SHARE)
     font, apart = ImageFont.load_default(letters), LINE_SPACING * letters
@@ -89,9 +92,9 @@ def _drawable(text: str, otherwise: str, font: Font) -> str:
         drawable = (
             character for character in (letter, plain) if character == " " or _shape(character, font) != missing
         )
-        return next(drawable, "?")
+        return next(drawable, "" if unicodedata.category(letter) in PICTOGRAPHS else "?")
 
-    shown = "".join(map(drawn, unicodedata.normalize("NFC", text)))
+    shown = " ".join("".join(map(drawn, unicodedata.normalize("NFC", text))).split())
     return shown if shown.strip("? ") else otherwise
 
 

@@ -169,6 +169,10 @@ def note(event: Mapping[str, Any]) -> tuple[str, str] | None:
     return "warning", f"step {event.get('step')}: {words.format(**about)}"
 
 
+NOTICEABLE = 0.05
+"""Change of a step's seconds from which on it is given as the reason for another length."""
+
+
 def _new_length(event: Mapping[str, Any]) -> tuple[str, str] | None:
     """Another number of steps of a run that keeps a time, in words."""
     steps, before, slowdown = (event.get(name) for name in ("steps", "before", "slowdown"))
@@ -176,8 +180,17 @@ def _new_length(event: Mapping[str, Any]) -> tuple[str, str] | None:
         return None  # of another version
     if not isinstance(before, int):  # of a training without an end, before a time was kept
         return "choice", f"step {event.get('step')}: {steps:,} steps, to keep the time"
-    why = f" (a step took {_times(slowdown)} times as long as thought)" if isinstance(slowdown, float) else ""
+    why = _why(slowdown, is_less=steps < before) if isinstance(slowdown, float) else ""
     return "choice", f"step {event.get('step')}: {steps:,} steps in place of {before:,}, to keep the time{why}"
+
+
+def _why(slowdown: float, *, is_less: bool) -> str:
+    """Give the reason for fewer steps, or more, in brackets; empty: steps changed too little to be the whole of it."""
+    if (slowdown > 1) != is_less:
+        return f" (what comes between steps takes {'more' if is_less else 'less'} time than was kept for it)"
+    if abs(slowdown - 1) < NOTICEABLE:
+        return ""
+    return f" (a step took {_times(slowdown)} times as long as thought)"
 
 
 def _times(factor: float) -> str:

@@ -17,7 +17,7 @@ from frugan.data.formats.decoding import WHITE, background
 from frugan.data.formats.picture_set import PictureSet
 from frugan.data.formats.source import local_path
 from frugan.data.parts import trained_on
-from frugan.data.survey import colour_name
+from frugan.data.survey import Fitting, colour_name
 from frugan.engine.durations import Duration
 from frugan.errors import BadInput
 from frugan.planning.pace import Machine, machine_here
@@ -429,15 +429,20 @@ def _lines(
 
 
 def _enlarged_lines(facts: PictureFacts, recipe: Recipe) -> Iterator[str]:
-    """Say how many pictures are enlarged or left out, if any are."""
-    small = facts.smaller_than(recipe.resolution, whole=recipe.data.fit == "pad")
-    if small and recipe.data.allow_upscale == "leave-out":
-        yield f"left out: {small:,} of {count(facts.pictures, 'picture')}, smaller than {recipe.resolution} pixels"
-    elif small and recipe.data.allow_upscale:
-        yield (
-            f"enlarged: {small:,} of {count(facts.pictures, 'picture')}, smaller than {recipe.resolution} pixels: "
-            "expect them to be soft; to leave them out: data.allow_upscale=leave-out, or a smaller networks.resolution"
-        )
+    """Say how many pictures are enlarged, padded all around or left out, if any are, and which are the smallest."""
+    data, side = recipe.data, recipe.resolution
+    small = facts.smaller_than(side, whole=data.fit == "pad")
+    smallest = facts.smallest(Fitting(side, fit=data.fit))
+    of_them = f"{small:,} of {count(facts.pictures, 'picture')}, smaller than {side} pixels"
+    which = f"; the smallest: {smallest}" if smallest else ""
+    leave_out = "to leave them out: data.allow_upscale=leave-out, or a smaller networks.resolution"
+    if small and data.allow_upscale == "leave-out":
+        yield f"left out: {of_them}{which}"
+    elif small and data.allow_upscale:
+        yield f"enlarged: {of_them}: expect them to be soft{which}; {leave_out}"
+    elif small and data.fit == "pad":
+        colour = colour_name(background(data.background))
+        yield f"padded: {of_them}, with {colour} all around{which}; {leave_out}"
 
 
 def _length_lines(facts: PictureFacts, candidate: Candidate, recipe: Recipe, request: _Request) -> Iterator[str]:

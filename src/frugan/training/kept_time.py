@@ -15,6 +15,7 @@ from frugan.progress import Say
 from frugan.recipe.loading import load_recipe, recipe_with
 from frugan.recipe.overrides import in_our_words
 from frugan.recipe.recipe import Recipe
+from frugan.reporting.standing import NOTICEABLE
 from frugan.setup.networks import weights_metadata
 from frugan.training.candidates import THRESHOLDS
 from frugan.training.run import TrainRun
@@ -26,8 +27,6 @@ MOST_FOR_SETUP = 0.5
 """Share of its time that a training's setup may take; what it takes beyond puts the end off."""
 UNKNOWN = 5.0
 """Change of a step's seconds from which on they were not known before, as those of a recipe that is named."""
-NOTICEABLE = 0.05
-"""Change of a step's seconds from which on it is given as the reason for another length."""
 FASTEST_STEP_SECONDS = 1e-3
 """A step that was never timed is thought to take this long: too many steps are left out once some were timed."""
 

@@ -322,6 +322,19 @@ def test_a_card_elsewhere_is_as_the_one_in_the_run(made: Path, tmp_path: Path) -
     assert line in said
 
 
+def test_a_page_without_a_card_has_the_title_of_the_card_in_the_run(made: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(made, run)
+    weights = Weights.open(run)
+    assert AboutModel.of(weights).title == "run"
+    write_card(run, title="Flowers", by="Ada")
+    said: list[str] = []
+    about = AboutModel.of(weights, say=said.append)
+    assert (about.title, about.origin[:24]) == ("Flowers", "Made by Ada with frugan:")
+    assert said == [f'as on the card in {run / "card"}: --title "Flowers", --by "Ada"; give another to change it']
+    assert AboutModel.of(weights, title="Roses").title == "Roses"
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_a_card_that_somebody_edited_is_not_written_over(made: Path, tmp_path: Path, *, known: bool) -> None:
     folder = write_card(made, tmp_path / "card", licence="cc0-1.0", by="Ada")

@@ -56,8 +56,8 @@ def export_site(
         folder: a new or empty one.
         half: the model in fp16.
         runtime: npm's package onnxruntime-web, as a folder or as the .tgz that `npm pack` writes; None: npm gets it.
-        title: of the page; empty: the name of the run or file.
-        by: who made it, for the page to say; empty: nobody is named.
+        title: of the page; empty: that of the card in the run, or the name of the run or file.
+        by: who made it, for the page to say; empty: whom the card in the run names, or nobody.
         say: is given a line for what was done.
 
     Raises:
@@ -73,9 +73,8 @@ def export_site(
         written = write_model(generator, target / MODEL, half=half, say=say)
         for name, content in contents.items():
             (target / name).write_bytes(content)
-        (target / PAGE).write_text(
-            page_of(generator, written.bytes, AboutModel.of(generator.weights, title=title, by=by)), "utf-8"
-        )
+        about = AboutModel.of(generator.weights, title=title, by=by, say=say)
+        (target / PAGE).write_text(page_of(generator, written.bytes, about), "utf-8")
         size = sum(file.stat().st_size for file in target.iterdir())
     return Exported(folder, size, written.inputs, written.difference, written.mean_difference, written.pictures)
 
