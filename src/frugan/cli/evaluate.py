@@ -1,6 +1,7 @@
 """The `frugan evaluate` command."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -206,10 +207,10 @@ class EvaluateOptions:
 
     @property
     def metric_names(self) -> tuple[str, ...] | None:
-        """Names of the requested metrics; None: the default ones."""
+        """Names of the requested metrics, with commas or spaces, also in brackets as in recipes; None: the default ones."""
         if self.metrics is None:
             return None
-        return tuple(word for word in map(str.strip, self.metrics.split(",")) if word)
+        return tuple(re.findall(r"[^\s,\[\]\"']+", self.metrics))
 
     def real_scores(self, bar: Bar) -> "Evaluation":
         """Score a part of the real pictures against others."""
