@@ -240,7 +240,7 @@ def two_sample_in_words(scores: Mapping[str, Any], measured: Mapping[str, Any]) 
     networks = by.partition(",")[0]
     who = judge_in_words(by) + (f" ({count}{f', {networks}' if 'network' in networks else ''})" if by else "")
     control = next((part for part in str(measured.get("control", "")).split("; two-sample ") if part), "")
-    sees = control.removeprefix("two-sample ").partition("; pr ")[0]
+    sees = re.split("; (?:pr|dc|pr,dc) ", control.removeprefix("two-sample "))[0]
     score = with_interval("two_sample", share, width, ".2f")
     shown_damaged = ". Shown real pictures that were damaged a little, it "
     return (

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from evaluation.scored import OPTIONS, colours, drawn, low, no_scores
 from frugan.cli.application import application
+from frugan.cli.evaluate import EvaluateOptions
 from frugan.data.formats.picture_set import PictureSet, picture_digest
 from frugan.errors import BadInput
 from frugan.evaluation import evaluation
@@ -142,6 +143,12 @@ def test_a_reference_is_computed_once_and_for_its_pictures(tmp_path: Path) -> No
 def test_requests_that_make_no_sense(scored: Path, changed: dict[str, object], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         evaluate(scored / "run", scored / "pictures", replace(OPTIONS, **changed), say=quiet)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("text", ["fid,pr", "fid, pr", "fid pr", "[fid, pr]", "[ fid ,pr ]", '["fid", "pr"]'])
+def test_metrics_may_be_typed_as_recipes_have_them(text: str) -> None:
+    assert EvaluateOptions(metrics=text).metric_names == ("fid", "pr")
+    assert EvaluateOptions(metrics="[]").metric_names == ()  # which is refused
 
 
 @pytest.mark.parametrize(("metric", "count"), [("pr", 3), ("kid", 1), ("fid", 1)])

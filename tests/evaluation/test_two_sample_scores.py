@@ -1,5 +1,6 @@
 """Whether a small network tells generated pictures from real ones, as a score: without weights and without labels."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -103,9 +104,11 @@ def test_precision_by_pixels_has_the_real_pictures_beside_it_and_says_when_it_fl
     test = PixelTest.of(pictures, 50_000)
     assert test is not None
     assert test.count == 150
-    real = test.of_real()
+    real = test.of_real(("pr",))
     assert real.keys() == {"precision_real", "recall_real"}
+    assert test.of_real(("pr", "dc")).keys() == {*real, "density_real", "coverage_real"}
     assert test.flatters({"precision": real["precision_real"]}, 150) is None
+    assert test.flatters({"density": 1.0}, 150) is None
     assert "no sign of quality" in str(test.flatters({"precision": 1.0}, 150))
     assert real["precision_real"] < 0.9
     assert PixelTest.of(pictures, 29) is None
@@ -122,6 +125,19 @@ def test_precision_by_pixels_comes_with_its_control(scored: Path, tmp_path: Path
     shown = runner.invoke(application(), ["evaluate", str(scored / "run"), *words]).output
     assert "one half of the real pictures has precision " in shown
     assert "precision_real" not in shown
+
+
+def test_density_by_pixels_comes_with_its_control_and_what_real_pictures_have(scored: Path, tmp_path: Path) -> None:
+    pictures = write_pictures(tmp_path / "pictures", each=40)
+    alone = evaluate(scored / "run", pictures, replace(OPTIONS, metrics=("dc",), network="pixels"), say=quiet)
+    assert alone.scores.keys() == {"density", "density_half_width", "coverage", "density_real", "coverage_real"}
+    assert 0 < alone.scores["coverage_real"] <= 1
+    assert alone.provenance.control.startswith("dc ")
+    words = ["--data", str(pictures), "--metrics", "pr,dc,two-sample", "--network", "pixels", "--samples", "64"]
+    shown = CliRunner().invoke(application(), ["evaluate", str(scored / "run"), *words, "--device", "cpu"]).output
+    line = next(line for line in shown.splitlines() if line.startswith("one half of the real pictures has precision "))
+    assert re.search(r"and recall [\d.]+, density [\d.]+ and coverage [\d.]+ by pixels against", line)
+    assert "pr,dc" not in shown
 
 
 def test_beside_other_metrics_each_has_its_own_samples(scored: Path) -> None:
@@ -168,10 +184,32 @@ def test_too_few_pictures_are_refused_or_leave_a_training_without_scores(scored:
     assert possible(cast(Any, run), settings) == (settings, None)  # whatever weights are missing
 
 
-def test_precision_of_few_pictures_by_pixels_is_left_out(scored: Path) -> None:
-    found = evaluate(scored / "run", noise(25), replace(OPTIONS, metrics=("pr",), network="pixels"), say=quiet)
-    assert not {"precision", "recall"} & found.scores.keys()
-    assert any("left out, as 25 real pictures are too few" in line for line in found.warnings)
+@pytest.mark.parametrize(
+    ("metrics", "names"),
+    [
+        (("pr",), "precision and recall"),
+        (("dc",), "density and coverage"),
+        (("dc", "pr"), "precision and recall, density and coverage"),
+    ],
+)
+def test_neighbours_of_few_pictures_by_pixels_are_left_out(scored: Path, metrics: tuple[str, ...], names: str) -> None:
+    found = evaluate(scored / "run", noise(25), replace(OPTIONS, metrics=metrics, network="pixels"), say=quiet)
+    assert found.scores == {}
+    assert {*found.provenance.blind.split(",")} == {*metrics}
+    (line,) = found.warnings
+    assert line.startswith(f"{names} by pixels: left out, as 25 real pictures are too few")
+
+
+def test_neighbours_by_pixels_whose_control_sees_nothing_are_left_out(
+    scored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PixelTest, "control", Control({"blur": None, "blend": None, "colour": 8}))
+    both = replace(OPTIONS, metrics=("pr", "dc", "fid"), network="pixels")
+    found = evaluate(scored / "run", noise(150), both, say=quiet)
+    assert found.scores.keys() == {"fid"}
+    assert any(
+        line.startswith("precision and recall, density and coverage by pixels: blind") for line in found.warnings
+    )
 
 
 def test_what_a_judge_that_sees_nothing_says_is_left_out(

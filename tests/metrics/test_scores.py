@@ -162,13 +162,14 @@ def test_density_and_coverage_are_those_of_their_definition() -> None:
     among = np.linalg.norm(real[:, None] - real, axis=2)
     radii = np.sort(among, 1)[:, 5]
     inside = np.linalg.norm(real[:, None] - generated, axis=2) <= radii[:, None]  # [real, generated]
-    density, coverage = density_coverage(generated.astype(np.float32), real.astype(np.float32))
+    density, half_width, coverage = density_coverage(generated.astype(np.float32), real.astype(np.float32))
     assert density == pytest.approx(inside.sum() / (5 * 50))
+    assert half_width == pytest.approx(1.96 * (inside.sum(0) / 5).std() / 50**0.5)
     assert coverage == pytest.approx(inside.any(1).mean())
     outlier = np.concatenate([real, [[100.0, 0, 0]]]).astype(np.float32)
     far = np.full((20, 3), 40, np.float32)  # in the ball of the one that lies far away
     assert precision_recall(far, outlier)[0] == 1
-    assert density_coverage(far, outlier) == pytest.approx((0.2, 1 / 41))
+    assert density_coverage(far, outlier) == pytest.approx((0.2, 0, 1 / 41))
     with pytest.raises(ValueError, match="more than the 5 neighbours"):
         density_coverage(far, far[:5])
 

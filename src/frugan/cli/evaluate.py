@@ -1,6 +1,7 @@
 """The `frugan evaluate` command."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -206,10 +207,10 @@ class EvaluateOptions:
 
     @property
     def metric_names(self) -> tuple[str, ...] | None:
-        """Names of the requested metrics; None: the default ones."""
+        """Requested metrics, with commas or spaces between, also in brackets as in recipes; None: the default ones."""
         if self.metrics is None:
             return None
-        return tuple(word for word in map(str.strip, self.metrics.split(",")) if word)
+        return tuple(re.findall(r"[^\s,\[\]\"']+", self.metrics))
 
     def real_scores(self, bar: Bar) -> "Evaluation":
         """Score a part of the real pictures against others."""
@@ -317,6 +318,8 @@ def _tell_of_request(arguments: EvaluateOptions, weights: "Weights", truncation:
 
 
 def _print(evaluations: list["Evaluation"]) -> None:
+    from frugan.metrics.scores import BY_NEIGHBOURS
+
     console = _print_table(evaluations)
     if len(evaluations) == 1 and evaluations[0].by_class:
         worst = sorted(evaluations[0].by_class.items(), key=lambda item: -item[1])
@@ -326,8 +329,10 @@ def _print(evaluations: list["Evaluation"]) -> None:
         if (words := two_sample_in_words(evaluation.scores, evaluation.provenance.as_json())) is not None:
             at = f"truncation {evaluation.provenance.truncation:g}: " if len(evaluations) > 1 else ""
             console.print(at + words, markup=False, soft_wrap=True)
-    if "precision_real" in evaluations[0].scores:
-        real = " and ".join(f"{name} {evaluations[0].scores[f'{name}_real']:.3g}" for name in ("precision", "recall"))
+    scores = evaluations[0].scores
+    beside = [names for names in BY_NEIGHBOURS.values() if f"{names[0]}_real" in scores]
+    if beside:
+        real = ", ".join(" and ".join(f"{name} {scores[f'{name}_real']:.3g}" for name in names) for names in beside)
         console.print(f"one half of the real pictures has {real} by pixels against the other half", soft_wrap=True)
     console.print(_provenance_line(evaluations[0]), markup=False, soft_wrap=True)
 

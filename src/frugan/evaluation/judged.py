@@ -1,7 +1,7 @@
 """Real pictures that a small network is shown beside generated ones, and beside other real ones."""
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -22,7 +22,7 @@ from frugan.files import Folders, read_json
 from frugan.metrics.control import MOST_LOOKS, Control, control_of
 from frugan.metrics.feature_network import PixelFeatures
 from frugan.metrics.leave_one_out import FEWEST, leave_one_out
-from frugan.metrics.scores import ball_radii, precision_recall, proportion_half_width
+from frugan.metrics.scores import ball_radii, density_coverage, precision_recall, proportion_half_width
 from frugan.metrics.two_sample import MOST_PICTURES, Judge, TwoSample, seen_by_judge, two_sample
 from frugan.progress import Progress, Say, quiet
 from frugan.sampling.requests import DrawRequest
@@ -174,12 +174,12 @@ def _known_to(judged: TwoSample) -> dict[str, float]:
 
 
 MOST_FOR_PIXELS = 1000
-"""Most pictures on either side for the control of precision and recall: all distances are taken for each damage."""
+"""Most pictures on either side for this control: all distances are taken for each damage."""
 
 
 @dataclass(frozen=True)
 class PixelTest:
-    """Two halves of real pictures, of which the second stands for generated ones in precision and recall by pixels."""
+    """Two halves of real pictures, of which the second stands for generated ones in scores by neighbours in pixels."""
 
     pictures: PictureSet  # real pictures
     count: int  # pictures in each half
@@ -192,7 +192,10 @@ class PixelTest:
 
     @cached_property
     def control(self) -> Control:
-        """Damages of the second half that lower precision or recall against the first."""
+        """Damages of the second half that lower precision or recall against the first.
+
+        Density and coverage are taken from the same distances, and go by the same control.
+        """
 
         def sees(damaged: Tensor) -> bool:
             return any(
@@ -205,9 +208,19 @@ class PixelTest:
             lambda: control_of(sees, self._half(1)),
         )
 
-    def of_real(self) -> dict[str, float]:
-        """Scores by name, of the second half against the first."""
-        return dict(zip(("precision_real", "recall_real"), self._usual, strict=True))
+    def of_real(self, metrics: Sequence[str]) -> dict[str, float]:
+        """Scores by name, of the second half against the first.
+
+        Args:
+            metrics: of `BY_NEIGHBOURS`.
+        """
+        scores: dict[str, float] = {}
+        if "pr" in metrics:
+            scores["precision_real"], scores["recall_real"] = self._usual
+        if "dc" in metrics:
+            rows = self._pixels(self._half(1)).pooled.numpy()
+            scores["density_real"], _, scores["coverage_real"] = density_coverage(rows, self._known[0])
+        return scores
 
     def flatters(self, scores: Mapping[str, float], samples: int) -> str | None:
         """Return a warning about a precision that real pictures do not have; None: theirs is as high.
@@ -215,6 +228,8 @@ class PixelTest:
         Args:
             scores: by name, of so many generated pictures.
         """
+        if "precision" not in scores:
+            return None
         precision, real = scores["precision"], self._usual[0]
         width = proportion_half_width(precision, samples) + proportion_half_width(real, self.count)
         if precision - real <= width:

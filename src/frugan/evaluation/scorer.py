@@ -1,5 +1,6 @@
 """Scores the pictures of a generator against real ones, and says what they were measured with."""
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
@@ -27,6 +28,7 @@ from frugan.metrics.feature_network import FeatureNetwork, Features, PixelFeatur
 from frugan.metrics.leave_one_out import FEWEST
 from frugan.metrics.moments_file import FileMoments
 from frugan.metrics.scores import (
+    BY_NEIGHBOURS,
     DENSE_NEIGHBOURS,
     NEIGHBOURS,
     NONE,
@@ -62,8 +64,6 @@ NEED_COVARIANCE = frozenset(("fid", "intra-fid"))
 """Metrics that fewer pictures than features are too few for."""
 UNSEEN_BY_THE_DEMO = "unseen by the demo"
 """Split of the digits that the demo's own network was not fitted to."""
-BY_NEIGHBOURS = frozenset(("precision", "recall", "f_score", "density", "coverage"))
-"""Scores that the control of pixels is about."""
 LEAST_PER_CLASS = 2
 """Pictures of a class from which on it has a covariance."""
 
@@ -132,8 +132,10 @@ class Evaluation:
     """Scores of one generator, with their provenance."""
 
     # "fid", "is_mean", "is_std", "kid_mean", "kid_std", "precision", "recall", "f_score", "density", "coverage",
-    # "intra_fid", "cmmd", "ppl", "eqt", "eqt_frac", "eqr", "two_sample", the last five with "…_half_width"; and
-    # "two_sample_real", "precision_real", "recall_real" (by pixels) of one half of the real pictures against the other
+    # "intra_fid", "cmmd", "ppl", "eqt", "eqt_frac", "eqr", "two_sample", density and the last five with
+    # "…_half_width"; and
+    # "two_sample_real", and by pixels "precision_real", "recall_real", "density_real", "coverage_real", of one half of
+    # the real pictures against the other
     scores: Mapping[str, float]
     provenance: Provenance  # how they were measured
     # class name -> Fréchet distance within it; empty if not asked for
@@ -252,13 +254,14 @@ class Scorer:
                 scores |= equivariance(self.recipe, networks(), metrics, draw, moved, self.progress)
                 drawn = drawn or _without_features(moved)
             assert drawn is not None  # there is at least one metric
-            if "pr" in self._blind:
-                scores = {name: value for name, value in scores.items() if name not in BY_NEIGHBOURS}
+            if {*self._by_pixels} & {*self._blind}:
+                left_out = (*itertools.chain(*BY_NEIGHBOURS.values()), "f_score", "density_half_width")
+                scores = {name: value for name, value in scores.items() if name not in left_out}
             elif self._pixel_test is not None:
                 flatters = self._pixel_test.flatters(scores, samples)
                 warnings += [] if flatters is None else [flatters]
-                scores |= self._pixel_test.of_real()
-            warnings += self._blind.values()
+                scores |= self._pixel_test.of_real(self._by_pixels)
+            warnings += dict.fromkeys(self._blind.values())  # a line may be about several
 
         # Scores without what they were measured with would mean nothing.
         provenance = self._provenance(draw, drawn, reference, device, weights, step, ema=ema)
@@ -287,39 +290,47 @@ class Scorer:
         if "two-sample" in self.metrics:
             controls["two-sample"] = self.test.control
         if self._pixel_test is not None:
-            controls["pr"] = self._pixel_test.control
+            controls[",".join(self._by_pixels)] = self._pixel_test.control
         return controls
 
     @cached_property
     def _pixel_test(self) -> PixelTest | None:
-        """The real pictures of precision and recall by pixels; None: these are not measured, or there are too few."""
-        if not self._of_pixels or self.pictures is None:
+        """The real pictures of scores by neighbours in pixels; None: these are not measured, or there are too few."""
+        if not self._by_pixels or self.pictures is None:
             return None
-        self.stage("precision and recall of real pictures, and their control")
+        self.stage(f"{self._neighbours} of real pictures, and their control")
         return PixelTest.of(self.pictures, self.options.samples)
 
     @property
-    def _of_pixels(self) -> bool:
-        """Whether precision and recall by pixels are measured here."""
-        return "pr" in self.metrics and self.network.name == PixelFeatures.name and self.pictures is not None
+    def _by_pixels(self) -> tuple[str, ...]:
+        """Metrics that compare neighbours by pixels, for which one control decides."""
+        compares = self.network.name == PixelFeatures.name and self.pictures is not None
+        return tuple(metric for metric in BY_NEIGHBOURS if compares and metric in self.metrics)
+
+    @property
+    def _neighbours(self) -> str:
+        """Scores of these metrics, in words."""
+        return ", ".join(" and ".join(BY_NEIGHBOURS[metric]) for metric in self._by_pixels)
 
     @cached_property
     def _blind(self) -> dict[str, str]:
         """Metrics whose scores would say nothing, and in words why."""
         lines: dict[str, str] = {}
-        if self._of_pixels and self._pixel_test is None:
+        if "two-sample" in self.metrics and self.test.blind is not None:
+            lines["two-sample"] = self.test.blind
+        if self._by_pixels and self._pixel_test is None:
             assert self.pictures is not None
-            lines["pr"] = (
-                f"precision and recall by pixels: left out, as {len(self.pictures):,} real pictures are too few to "
-                f"tell what they mean; expected at least {2 * FEWEST}, and {FEWEST} samples"
+            lines |= dict.fromkeys(
+                self._by_pixels,
+                f"{self._neighbours} by pixels: left out, as {len(self.pictures):,} real pictures are too few to "
+                f"tell what they mean; expected at least {2 * FEWEST}, and {FEWEST} samples",
             )
-        for name, control in self._controls.items():
-            if control.blind:
-                line = self.test.blind if name == "two-sample" else None
-                lines[name] = line or (
-                    f"precision and recall by pixels: blind at this number of pictures: of real ones their control "
-                    f"{control}; so they are left out and choose no checkpoint"
-                )
+        elif self._pixel_test is not None and self._pixel_test.control.blind:
+            lines |= dict.fromkeys(
+                self._by_pixels,
+                f"{self._neighbours} by pixels: blind at this number of pictures: of real ones their control "
+                f"{self._pixel_test.control}; so they are left out and choose no checkpoint",
+            )
         return lines
 
     @cached_property
@@ -538,7 +549,7 @@ def measured(
             both = precision + recall
             scores["f_score"] = 2 * precision * recall / both if both else 0.0
         elif metric == "dc":
-            scores["density"], scores["coverage"] = density_coverage(rows, reference.rows)
+            scores["density"], scores["density_half_width"], scores["coverage"] = density_coverage(rows, reference.rows)
         elif metric == "intra-fid":
             by_class = _by_class(rows, drawn.labels, reference, class_names, warnings)
             scores["intra_fid"] = float(np.mean(list(by_class.values())))

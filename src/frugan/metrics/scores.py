@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
+from types import MappingProxyType
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -400,6 +401,10 @@ def _mean_gaussian(one: NDArray[np.float32], other: NDArray[np.float32]) -> floa
 
 
 NEIGHBOURS = 3
+BY_NEIGHBOURS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"pr": ("precision", "recall"), "dc": ("density", "coverage")}
+)
+"""Metric by nearest neighbours -> its scores."""
 DENSE_NEIGHBOURS = 5
 """k of density and coverage, as their authors have it."""
 INCEPTION_SPLITS = 10
@@ -477,7 +482,7 @@ def density_coverage(
     generated: NDArray[np.float32],
     real: NDArray[np.float32],
     neighbours: int = DENSE_NEIGHBOURS,
-) -> tuple[float, float]:
+) -> tuple[float, float, float]:
     """Real balls that a generated point lies in, over k; and the share of real balls that hold a generated point.
 
     One real picture far from all others, whose ball is large, counts for precision with all that lies in it; here it
@@ -486,6 +491,9 @@ def density_coverage(
     Args:
         generated, real: [N, D] and [M, D]; may lie in files: they are read in blocks.
         neighbours: k.
+
+    Returns:
+        Density, half of its 95 % interval by the spread over generated points, and coverage.
 
     Raises:
         ValueError: no more real rows than neighbours.
@@ -497,16 +505,17 @@ def density_coverage(
             f"{len(generated)} and {len(real)} rows: expected some and more than the {neighbours} neighbours"
         )
     radii = ball_radii(real, neighbours)
-    holding, inside = 0, 0
+    holding = torch.zeros(len(real), dtype=torch.bool)
+    balls = torch.zeros(len(generated), dtype=torch.float64)  # that each generated point lies in
     for first in range(0, len(real), BLOCK_ROWS):
         centers = _rows(real, first)
-        within = torch.zeros(len(centers), dtype=torch.int64)
         for start in range(0, len(generated), BLOCK_ROWS):
             distances = _squared_distances(centers, _rows(generated, start))
-            within += (distances <= radii[first : first + BLOCK_ROWS, None]).sum(1)
-        inside += int(within.sum())
-        holding += int((within > 0).sum())
-    return inside / (neighbours * len(generated)), holding / len(real)
+            inside = distances <= radii[first : first + BLOCK_ROWS, None]
+            holding[first : first + BLOCK_ROWS] |= inside.any(1)
+            balls[start : start + BLOCK_ROWS] += inside.sum(0)
+    half = 1.96 * float(balls.std(correction=0)) / len(balls) ** 0.5
+    return float(balls.mean()) / neighbours, half / neighbours, int(holding.sum()) / len(real)
 
 
 def proportion_half_width(share: float, count: int) -> float:

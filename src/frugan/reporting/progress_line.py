@@ -155,7 +155,8 @@ def _scores(event: Mapping[str, object]) -> str:
         by_features = ", ".join(
             f"{name} {_short(value)}{beside_real(name, scores)}"
             for name, value in of_features.items()
-            if name.removesuffix("_real") not in of_features or not name.endswith("_real")
+            if not name.endswith("_half_width")
+            and (name.removesuffix("_real") not in of_features or not name.endswith("_real"))
         )
         told = [score_name(by_features, network)] if by_features else []  # the network's name once, for all of them
         told += [] if judged is None else [judged]

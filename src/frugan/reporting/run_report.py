@@ -30,6 +30,10 @@ SCORES: Mapping[str, tuple[str, str, str]] = MappingProxyType(
         "precision_real": ("precision and recall", "higher is better", "precision, real against real"),
         "recall_real": ("precision and recall", "higher is better", "recall, real against real"),
         "f_score": ("precision and recall", "higher is better", "F score"),
+        "density": ("density and coverage", "higher is better", "density"),
+        "coverage": ("density and coverage", "higher is better", "coverage"),
+        "density_real": ("density and coverage", "higher is better", "density, real against real"),
+        "coverage_real": ("density and coverage", "higher is better", "coverage, real against real"),
         "cmmd": ("CMMD", "lower is better", "CMMD"),
         "two_sample": ("two-sample", "lower is better, 0.5 at best", "generated against real"),
         "two_sample_real": ("two-sample", "lower is better, 0.5 at best", "real against real"),
@@ -100,7 +104,7 @@ def chart_of(score: str, network: object) -> tuple[str, str]:
 def score_in_words(score: str) -> str:
     """Name of a score among others, as people know it."""
     title, _, curve = SCORES.get(score, (score, "", score))
-    return curve if title in (curve, "precision and recall") else f"{title}, {curve}"
+    return curve if title in (curve, "precision and recall", "density and coverage") else f"{title}, {curve}"
 
 
 @dataclass
