@@ -3,6 +3,7 @@
 import json
 import shutil
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -11,6 +12,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from PIL import ExifTags, Image
 from torch import Tensor
 
@@ -22,6 +24,7 @@ from frugan.faces.data.face import FaceType, FaceTypeOption
 from frugan.faces.data.faceset import open_faceset, pack_faceset
 from frugan.faces.data.swap import FaceSwap
 from frugan.faces.swapping.composing import Look, MaskMode, compose
+from frugan.faces.swapping.correspondence import likeness
 from frugan.faces.swapping.frames import SUFFIXES, Frame, find_frames, write_frame
 from frugan.faces.swapping.swap import MaskNetwork, Swapper, swap_frames
 from frugan.progress import Say
@@ -35,6 +38,7 @@ FACES, EMPTY = 3, 2
 NARROW = ("networks.e_dims=16", "networks.d_dims=16", "networks.ae_dims=32")
 TINY = (*NARROW, "training.batch=2", "saving.snapshot_every=100 steps")
 CPU = torch.device("cpu")
+Pixels = NDArray[np.uint8]
 
 
 def _quiet(line: str) -> None:
@@ -401,6 +405,53 @@ def test_faces_of_other_frames_are_refused(film: tuple[Path, Path], tmp_path: Pa
     (tmp_path / "other.png").write_bytes((frames / "90000.png").read_bytes())
     with pytest.raises(BadInput, match=r"its faces are of 00000\.png.*none of these is in"):
         frames_of(tmp_path, aligned)
+
+
+def test_faces_of_another_film_with_the_same_names_are_refused(
+    film: tuple[Path, Path], weights: Path, tmp_path: Path
+) -> None:
+    aligned = film[1].parents[1] / "data_src" / "aligned"
+    told = r"these faces were not cut from these frames, .*: of 3 faces looked at in .*aligned, 0 look .*frames shows"
+    with pytest.raises(BadInput, match=told):
+        _swap(weights, film[0], aligned, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+EDITS: Mapping[str, Callable[[Pixels], Pixels]] = {
+    "as it is": lambda face: face,
+    "recoloured": lambda face: np.clip(face * np.array([0.6, 1.0, 1.3]) + [40, 0, -20], 0, 255).astype(np.uint8),
+    "darkened": lambda face: (255 * (face / 255.0) ** 2).astype(np.uint8),
+    "enlarged": lambda face: cv2.resize(face, None, fx=2, fy=2, interpolation=cv2.INTER_CUBIC).astype(np.uint8),
+    "sharpened": lambda face: cv2.addWeighted(face, 2, cv2.GaussianBlur(face, (0, 0), 3), -1, 0).astype(np.uint8),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_faces_that_were_edited_are_known_by_their_frames(film: tuple[Path, Path], edit: str) -> None:
+    source = film[1].parents[1] / "data_src"
+    for aligned, frames, alike in (
+        (film[1], film[0], True),
+        (film[1], source, False),
+        (source / "aligned", source, True),
+        (source / "aligned", film[0], False),
+    ):
+        faceset = open_faceset(aligned)
+        for at, face in enumerate(faceset.faces):
+            picture = EDITS[edit](faceset.picture(at))
+            size = len(picture) / face.height  # landmarks are read in pixels of the picture
+            pixels = cv2.imread(str(frames / str(face.source_filename)))
+            assert pixels is not None
+            value = likeness(
+                pixels.astype(np.uint8), replace(face, landmarks=face.landmarks * np.float32(size)), picture
+            )
+            assert value is not None
+            assert value > 0.9 if alike else value < 0.5
+
+
+def test_where_nothing_shows_nobody_can_say(film: tuple[Path, Path]) -> None:
+    faceset = open_faceset(film[1])
+    grey = np.full((256, 256, 3), 128, np.uint8)
+    assert likeness(grey, faceset.faces[0], faceset.picture(0)) is None
 
 
 def test_a_damaged_frame_is_named_and_the_others_stay(film: tuple[Path, Path], weights: Path, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from frugan.faces.data.dfl_jpeg import read_face_jpeg
 from frugan.faces.data.face import Face, FaceType
 from frugan.faces.data.faceset import Faceset
 from frugan.faces.data.geometry import alignment_matrix, opencv
+from frugan.faces.swapping.correspondence import LEAST_LIKENESS, likeness
 from frugan.files import atomic_file, read_json, write_flushed
 from frugan.progress import Say
 from frugan.wording import count, first_names, shown
@@ -32,6 +33,10 @@ ORIGINS = "frames"
 JPEG_QUALITY = 100
 PNG_LEVEL = 1
 """Frames are many: packing them better takes several times as long."""
+MOST_COMPARED = 8
+"""Faces, spread over the film, that are compared with their frames."""
+LEAST_ALIKE = 0.25
+"""Of them; some may have been painted over, or their frames exchanged."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +97,7 @@ def find_frames(folder: Path, faceset: Faceset, say: Say) -> list[Frame]:
     """Find the frames of a folder, in the order of their names, with those of a set's faces that were cut from them.
 
     Raises:
-        BadInput: there are no frames, or no face belongs to one.
+        BadInput: there are no frames, no face belongs to one, or they belong to those of another film.
     """
     if not folder.is_dir():
         raise BadInput(f"{shown(str(folder))}: no such folder; expected the frames of a film, such as data_dst")
@@ -101,7 +106,8 @@ def find_frames(folder: Path, faceset: Faceset, say: Say) -> list[Frame]:
         raise BadInput(f"{shown(str(folder))}: holds no frames; expected pictures ({', '.join(SUFFIXES)})")
     for line in faceset.lines:
         say(f"aligned: {line}")
-    placed = [face for face in _in_full(faceset) if face.source_landmarks is not None and face.source_filename]
+    full = list(_in_full(faceset))
+    placed = [face for face in full if face.source_landmarks is not None and face.source_filename]
     if not placed:
         raise BadInput(
             f"{shown(str(faceset.path))}: none of its {count(len(faceset), 'face')} says where it was cut from (source "
@@ -115,7 +121,31 @@ def find_frames(folder: Path, faceset: Faceset, say: Say) -> list[Frame]:
             f"{shown(str(faceset.path))}: its faces are of {first_names([str(f.source_filename) for f in placed])}, "
             f"and none of these is in {shown(str(folder))}; name the frames that they were cut from"
         )
-    return [Frame(number, path, tuple(by_frame.get(path.name, ()))) for number, path in enumerate(paths)]
+    found = [Frame(number, path, tuple(by_frame.get(path.name, ()))) for number, path in enumerate(paths)]
+    _refuse_those_of_another_film(found, faceset, {face: at for at, face in enumerate(full)})
+    return found
+
+
+def _refuse_those_of_another_film(frames: Sequence[Frame], faceset: Faceset, places: Mapping[Face, int]) -> None:
+    """Refuse faces that do not look like what the frames show at their landmarks: all extractors use the same names.
+
+    Args:
+        places: face -> its place in the set.
+    """
+    pairs = [(frame, face) for frame in frames for face in frame.faces]
+    alike: list[bool] = []
+    for at in np.linspace(0, len(pairs) - 1, min(MOST_COMPARED, len(pairs))).round().astype(int):
+        frame, face = pairs[at]
+        with suppress(BadInput):  # what cannot be read is told of when its turn comes
+            if (value := likeness(frame.picture(), face, faceset.picture(places[face]))) is not None:
+                alike.append(value >= LEAST_LIKENESS)
+    if alike and sum(alike) < LEAST_ALIKE * len(alike):
+        raise BadInput(
+            "these faces were not cut from these frames, whatever their names say: of "
+            f"{count(len(alike), 'face')} looked at in {shown(str(faceset.path))}, {sum(alike)} look like what "
+            f"{shown(str(frames[0].path.parent))} shows in their places; name the frames and the faces of one film, "
+            "such as data_dst and data_dst/aligned"
+        )
 
 
 def _in_full(faceset: Faceset) -> Iterator[Face]:
