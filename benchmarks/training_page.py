@@ -2,7 +2,7 @@
 
     python benchmarks/training_page.py
 
-From what `equal_time.py` has recorded; a test holds that they are what the records give.
+From what `equal_time.py` and `little_time.py` have recorded; a test holds that they are what the records give.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -285,6 +285,16 @@ def starters() -> str:
     return table(["pictures", "steps", "real", "from noise", "from the weights"], rows)
 
 
+def little_time() -> str:
+    """Changes of a short training from the weights that ship, and what each came to in equal time."""
+    rows = [
+        [entry["set"], f"{entry['seconds']:g}", entry["variant"], f"{entry['steps']:,}"]
+        + [f"{entry[score]:.2f}" for score in ("two_sample", "sharp", "recall")]
+        for entry in read("little-time.json")
+    ]
+    return table(["pictures", "seconds", "training", "steps", "two-sample", "against all", "recall"], rows)
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
     "three families": partial(three_families, 32, 5, ("digits", "handwritten", "shapes", "icons")),
     "at 32": at_32,
@@ -298,6 +308,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "kinds": kinds,
     "penalties": penalties,
     "starters": starters,
+    "little time": little_time,
 }
 
 
