@@ -81,7 +81,7 @@ def test_a_run_that_was_made_longer_has_not_come_as_far(tmp_path: Path) -> None:
     about = runs.glance("run")
     assert (about["state"], about["done"], "left" in about) == ("stopped", 0.25, False)
     with EventLog(run / "events.jsonl") as log:
-        write_steps(log, [31])
+        write_steps(log, range(31, 32))
     assert runs.glance("run")["left"] == "1:00"
 
 
