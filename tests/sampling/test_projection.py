@@ -1,8 +1,10 @@
 """Pictures are found again in the generator that made them; files are fitted, decoded with care, and morphed."""
 
+import re
 import struct
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -55,6 +57,9 @@ def test_a_picture_of_the_generator_is_found_again(name: str, space: str, files:
             again = explorer.draw(found.points)[0]
     assert steps == list(range(1, STEPS + 1))
     assert found.after < found.before / 4
+    assert found.nearness == "near"
+    assert replace(found, after=found.before / 2).nearness == "somewhat alike"
+    assert replace(found, after=0.9 * found.before).nearness == "hardly nearer than the mean picture"
     far = [float((picture - target).square().mean()) for picture in (found.picture, found.start)]
     assert far[0] < far[1] / 3
     torch.testing.assert_close(again, found.picture)
@@ -103,7 +108,13 @@ def picture_file(path: Path, size: tuple[int, int], colour: str = "red") -> Path
 
 def test_projected_pictures_are_moved_and_morphed(files: dict[str, Path], tmp_path: Path) -> None:
     pictures = [picture_file(tmp_path / f"{name}.png", (50, 40), name) for name in ("red", "black")]
-    paths = frugan.project(files["stylegan2"], pictures, tmp_path / "out", steps=4, device="cpu", say=quiet)
+    said: list[str] = []
+    paths = frugan.project(files["stylegan2"], pictures, tmp_path / "out", steps=4, device="cpu", say=said.append)
+    told = (
+        r": (near|somewhat alike|hardly nearer than the mean picture): distance .*, where the mean picture has .* in w "
+    )
+    for picture in pictures:
+        assert [line for line in said if re.match(re.escape(str(picture)) + told, line)]
     assert [path.name for path in paths] == ["projections.png", "red.safetensors", "black.safetensors"]
     with Image.open(paths[0]) as sheet:
         assert str(sheet.info[ROWS_KEYWORD]).splitlines() == ["red", "black"]

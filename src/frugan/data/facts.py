@@ -201,8 +201,9 @@ def _of_source(source: Source, surveyed: Survey, on: Background) -> PictureFacts
     twice = _duplicates(pixels, source.names, classes.labels if labelled else None)
     facts = _facts(sizes[readable], counts if labelled else None, looked_at, clear, twice)
     lines = (*source.lines, *left_out_lines(source, fitting, surveyed, bad))
-    names = tuple(source.names[index] for index in readable.tolist())
-    return replace(facts, background=on, left_out=lines, names=names)
+    return replace(
+        facts, background=on, left_out=lines, names=tuple(source.names[index] for index in readable.tolist())
+    )
 
 
 def _of_set(pictures: PictureSet) -> PictureFacts:

@@ -61,6 +61,11 @@ WAY_POINTS = 128
 """Places of a search that are kept at most; a film of more frames walks between them."""
 
 
+NEAR, ALIKE = 0.25, 0.7
+"""Parts of the mean picture's distance up to which what was found is called near, as a generator's own pictures are
+found again, and somewhat alike."""
+
+
 @dataclass(frozen=True)
 class Projection:
     """Result of a projection."""
@@ -87,6 +92,13 @@ class Projection:
             "distance": f"{self.after:.6g}",
             "distance_of_mean": f"{self.before:.6g}",
         }
+
+    @property
+    def nearness(self) -> str:
+        """Say how near what was found is, by the distance of a picture that is of nothing in particular."""
+        if self.after <= NEAR * self.before:
+            return "near"
+        return "somewhat alike" if self.after <= ALIKE * self.before else "hardly nearer than the mean picture"
 
     def walk(self, count: int) -> Points:
         """Return `count` points along the search; the way from the mean to its start is a sixth of them."""
@@ -228,8 +240,8 @@ def project(
 
             found = search(explorer, target, space=space, steps=steps, features=features, progress=all_steps)
             lines.append(
-                f"{file}: distance {found.after:.3g} (features: {found.features}; {found.before:.3g} from the mean) in "
-                f"{found.space} after {found.steps} steps"
+                f"{file}: {found.nearness}: distance {found.after:.3g}, where the mean picture has {found.before:.3g} "
+                f"(features: {found.features}), in {found.space} after {found.steps} steps"
             )
             paths.append(folder / f"{file.stem}.safetensors")
             explorer.write(found.points, paths[-1], found.told)
