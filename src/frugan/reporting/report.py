@@ -80,7 +80,7 @@ def _row(of: Provenance, measured: Measured, scores: Mapping[str, str]) -> dict[
         row["psi"] = f"{of.psi:g}"
     if of.classes != "all":
         row["classes"] = of.classes
-    return row | scores | last | {"weights": "averaged" if of.ema else "trained"}
+    return {**row, **scores, **last, "weights": "averaged" if of.ema else "trained"}
 
 
 def floors(file: Path) -> dict[str, tuple[str, dict[str, float]]]:
