@@ -55,6 +55,15 @@ def test_a_loss_of_ones_own_trains(site: Path, pictures: Path, tmp_path: Path) -
     assert generator(torch.randn(2, generator.latent_size), torch.tensor([0, 1])).shape == (2, 3, 32, 32)
 
 
+def test_a_loss_that_is_no_scalar_is_refused_by_its_name(site: Path, pictures: Path, tmp_path: Path) -> None:
+    write_module("adding-a-loss.md", site)
+    (module,) = site.glob("least_squares.py")
+    module.write_text(module.read_text("utf-8").replace("float().square().mean()", "float().square()"), "utf-8")
+    overrides = ["family=biggan-least-squares", "networks.classes=2", *SHORT]
+    with pytest.raises(frugan.BadInput, match=r"phase D: loss `fake` has the shape \[\d+, 1\]; expected a scalar"):
+        frugan.train("biggan-small-32", data=pictures, out=tmp_path / "run", overrides=overrides)
+
+
 def test_a_loss_of_ones_own_is_what_the_discriminator_learns(site: Path, tmp_path: Path) -> None:
     write_module("adding-a-loss.md", site)
     recipe = frugan.load_recipe("biggan-small-32", ["family=biggan-least-squares"])

@@ -167,6 +167,10 @@ def score_name(name: str, network: object) -> str:
     return name if plain else f"{name} ({network})"
 
 
+BY_NEIGHBOURS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"pr": ("precision", "recall"), "dc": ("density", "coverage")}
+)
+"""Metric by nearest neighbours -> its scores."""
 SHARES = frozenset({"precision", "recall", "coverage", "two_sample"})
 """Scores that lie between 0 and 1, which an estimator's error does not know."""
 
@@ -223,6 +227,12 @@ def judge_in_words(judge: object) -> str:
     return "a simple judge for few pictures" if by_fixed_features(judge) else "a small network"
 
 
+def controls_in(control: object) -> dict[str, str]:
+    """Controls that a provenance names: metrics, with commas -> damages that these see."""
+    parts = re.split(r"(?:^|; )(two-sample|pr,dc|pr|dc) (?=sees|does not)", str(control))
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
 def two_sample_in_words(scores: Mapping[str, Any], measured: Mapping[str, Any]) -> str | None:
     """Two-sample score in words; None: it was not measured.
 
@@ -239,13 +249,12 @@ def two_sample_in_words(scores: Mapping[str, Any], measured: Mapping[str, Any]) 
     count, _, by = str(measured.get("judge", "")).partition("; ")
     networks = by.partition(",")[0]
     who = judge_in_words(by) + (f" ({count}{f', {networks}' if 'network' in networks else ''})" if by else "")
-    control = next((part for part in str(measured.get("control", "")).split("; two-sample ") if part), "")
-    sees = re.split("; (?:pr|dc|pr,dc) ", control.removeprefix("two-sample "))[0]
+    sees = controls_in(measured.get("control")).get("two-sample", "")
     score = with_interval("two_sample", share, width, ".2f")
     shown_damaged = ". Shown real pictures that were damaged a little, it "
     return (
         f"two-sample {score}{beside}: {who} tells {what} {100 * round(share, 2):.0f} times in "
-        f"100; 50 is guessing" + (f"{shown_damaged}{sees}" if sees.startswith(("sees", "does not")) else "")
+        f"100; 50 is guessing" + (f"{shown_damaged}{sees}" if sees else "")
     )
 
 

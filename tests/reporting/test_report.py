@@ -5,7 +5,7 @@ import os
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from http.client import HTTPConnection
@@ -20,7 +20,16 @@ from frugan.engine.run.events import EventLog
 from frugan.engine.run.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.metrics.scores import Provenance
-from frugan.reporting.report import PICTURE_BYTES, page, page_of, readers_of, report_server, view, write_report
+from frugan.reporting.report import (
+    PICTURE_BYTES,
+    page,
+    page_of,
+    readers_of,
+    report_server,
+    taken_scores,
+    view,
+    write_report,
+)
 from frugan.reporting.run_report import MOST_POINTS, Charts
 
 
@@ -291,12 +300,33 @@ def test_grids_elsewhere_are_not_shown(tmp_path: Path) -> None:
     assert page_of([run]) == before
 
 
-def taken(step: int, fid: float, **provenance: object) -> str:
+def taken(step: int, fid: float, others: Mapping[str, float] | None = None, **provenance: object) -> str:
     """A line as `frugan evaluate` leaves it in a run."""
     of = {"step": step, "samples": 100, "truncation": 1.0, "psi": 1.0, "classes": "all", "real": 90, "data": "pictures"}
-    of |= {"split": "all", "ema": True, "network": "inception-2015-12-05"} | provenance
+    of |= {"split": "all", "ema": True, "network": "inception-2015-12-05", "network_digest": "d", "resizer": "pil"}
+    of |= {"data_digest": "d", "rows": 90, "seed": 0, "statistics": "running", "precision": "fp32", "weights": "run"}
     warnings = ["recall is far below precision"] if fid > 90 else []
-    return json.dumps({"scores": {"fid": fid}, "by_class": {}, "provenance": of, "warnings": warnings}) + "\n"
+    scores = {"fid": fid, **(others or {})}
+    return json.dumps({"scores": scores, "by_class": {}, "provenance": of | provenance, "warnings": warnings}) + "\n"
+
+
+def test_each_score_stands_in_a_row_with_what_it_was_measured_with(tmp_path: Path) -> None:
+    file = tmp_path / "scores.jsonl"
+    others = {"precision": 0.5, "f_score": 0.5, "ppl": 40.0, "two_sample": 0.75}
+    judge = "45 pictures on either side; fixed features, leaving out each picture that is judged"
+    file.write_text(taken(10, 9.0, others, network="pixels", samples=4000, judge=judge), "utf-8")
+    rows, _ = taken_scores(file)
+    about = ("samples", "compared with", "judged by")
+    assert [tuple(row[name] for name in about) for row in rows] == [
+        ("4,000", "90 real pictures of pictures", "grey copies of 16 by 16 pixels"),
+        ("1,000", "no pictures", "features of random convolutions"),
+        ("45", "45 of 90 real pictures of pictures", judge.partition("; ")[2]),
+    ]
+    assert (
+        ["fid (pixels)" in row for row in rows] == ["f_score (pixels)" in row for row in rows] == [True, False, False]
+    )
+    assert ["ppl" in row for row in rows] == [False, True, False]
+    assert ["two_sample" in row for row in rows] == [False, False, True]
 
 
 def test_scores_of_evaluate_are_in_the_report(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from frugan.cli.options import (
 from frugan.cli.output import Bar, print_json, say
 from frugan.errors import BadInput
 from frugan.progress import METRICS, STANDING_BATCHES, USUAL_METRICS, quiet
-from frugan.wording import score_name, two_sample_in_words, with_interval
+from frugan.wording import BY_NEIGHBOURS, score_name, two_sample_in_words, with_interval
 
 if TYPE_CHECKING:
     from frugan.evaluation.scorer import Evaluation, EvaluationOptions
@@ -318,8 +318,6 @@ def _tell_of_request(arguments: EvaluateOptions, weights: "Weights", truncation:
 
 
 def _print(evaluations: list["Evaluation"]) -> None:
-    from frugan.metrics.scores import BY_NEIGHBOURS
-
     console = _print_table(evaluations)
     if len(evaluations) == 1 and evaluations[0].by_class:
         worst = sorted(evaluations[0].by_class.items(), key=lambda item: -item[1])

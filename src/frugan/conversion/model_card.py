@@ -29,7 +29,7 @@ from frugan.recipes import shipped_weights
 from frugan.reporting.grids import ROWS_KEYWORD
 from frugan.setup.networks import Weights, weights_metadata
 from frugan.setup.recipe_setup import parameter_counts
-from frugan.wording import beside_real, by_pictures, family_name, network_in_words, show_size, with_interval
+from frugan.wording import beside_real, by_pictures, family_name, show_size, with_interval
 
 
 @dataclass(frozen=True)
@@ -302,14 +302,14 @@ def _score_row(scored: Scored, name: str) -> tuple[str, ...]:
     of, scores = scored.provenance, scored.scores
     about = f"{of.truncation:g}", of.statistics, "averaged" if of.ema else "trained"
     width = half_width(name, scores, of.samples, of.rows)
-    judge = of.judge.partition("; ")[2].partition(", values")[0]
+    measured = of.measured(name)
     return (
         TITLES.get(name, name),
         with_interval(name, scores[name], width) + beside_real(name, scores),
         "-" if of.is_of_real else f"{of.step:,}",
-        f"{of.samples:,}",
-        of.compared_with,
-        judge if name == "two_sample" and judge else network_in_words(of.network),
+        measured.samples,
+        measured.compared_with,
+        "; ".join(filter(None, (measured.judged_by, of.control_of(name)))),
         *(("-", "-", "none: real pictures") if of.is_of_real else about),
     )
 

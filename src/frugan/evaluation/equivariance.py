@@ -20,8 +20,6 @@ from frugan.sampling.requests import DrawRequest, known_classes
 
 BY_MOVING = ("eqt", "eqt-frac", "eqr")
 """Metrics of translations by whole pixels, of other translations, and of rotations."""
-MOST_MOVED = 1000
-"""Most pictures; their mean is known to a tenth of a decibel or so."""
 FARTHEST = 1 / 8
 """Largest translation along an axis, as a share of the picture."""
 

@@ -21,8 +21,6 @@ from frugan.sampling.requests import DrawRequest
 
 STEP = 1e-4
 """Share of the way from one point to the other."""
-MOST_PATHS = 1000
-"""Most paths; the mean of so many is known to a few per cent."""
 LEFT_OUT = 0.01
 """Share of the shortest and of the longest paths that the mean leaves out, as StyleGAN's program does."""
 

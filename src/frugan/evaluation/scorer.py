@@ -17,10 +17,10 @@ from frugan.accelerator.precision import resolve_precision
 from frugan.data.digits import are_digits
 from frugan.data.formats.picture_set import PictureSet
 from frugan.errors import BadInput, checked
-from frugan.evaluation.equivariance import BY_MOVING, MOST_MOVED, equivariance, refuse_unmovable
+from frugan.evaluation.equivariance import BY_MOVING, equivariance, refuse_unmovable
 from frugan.evaluation.feature_collector import FeatureCollector, FeatureTask, GatheredFeatures
 from frugan.evaluation.judged import PixelTest, TwoSampleTest
-from frugan.evaluation.path_length import MOST_PATHS, path_length
+from frugan.evaluation.path_length import path_length
 from frugan.evaluation.reference import FEATURES_AT_ONCE, WITHOUT_FEATURES, Reference, reference_of
 from frugan.files import Folders
 from frugan.metrics.control import Control
@@ -28,8 +28,8 @@ from frugan.metrics.feature_network import FeatureNetwork, Features, PixelFeatur
 from frugan.metrics.leave_one_out import FEWEST
 from frugan.metrics.moments_file import FileMoments
 from frugan.metrics.scores import (
-    BY_NEIGHBOURS,
     DENSE_NEIGHBOURS,
+    MOST_WITHOUT_REAL,
     NEIGHBOURS,
     NONE,
     SUBSET_SIZE,
@@ -48,6 +48,7 @@ from frugan.metrics.vision_transformers import CLIP
 from frugan.progress import METRICS, USUAL_METRICS, Say, quiet
 from frugan.recipe.recipe import Recipe
 from frugan.sampling.requests import DrawRequest, check_draw
+from frugan.wording import BY_NEIGHBOURS
 
 if TYPE_CHECKING:  # one process needs no torch.distributed
     from frugan.engine.ranks.group import RankGroup
@@ -245,11 +246,11 @@ class Scorer:
                 drawn = drawn or judged
             if "ppl" in metrics:
                 self.stage("measuring path lengths")
-                paths = min(samples, MOST_PATHS)
+                paths = min(samples, MOST_WITHOUT_REAL)
                 scores |= path_length(self.recipe, networks(), draw, device, paths)
                 drawn = drawn or _without_features(paths)
             if {*metrics} & {*BY_MOVING}:
-                moved = min(samples, MOST_MOVED)
+                moved = min(samples, MOST_WITHOUT_REAL)
                 self.stage("drawing samples that are moved")
                 scores |= equivariance(self.recipe, networks(), metrics, draw, moved, self.progress)
                 drawn = drawn or _without_features(moved)

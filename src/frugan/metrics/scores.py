@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from frugan.wording import judge_in_words, network_in_words
+from frugan.wording import BY_NEIGHBOURS, controls_in, judge_in_words, network_in_words
 
 Statistics = Literal["running", "standing", "batch"]
 """Statistics of batch normalisation: the averages of training, averages over new batches, or those of each batch."""
@@ -41,6 +41,20 @@ WITHOUT_WEIGHTS = frozenset(("pixels", "digits"))
 """Feature networks whose weights are always the same ones."""
 NONE = "none"
 """Stands for a missing name or digest."""
+
+
+MOST_WITHOUT_REAL = 1000
+"""Most samples of scores that need no real pictures: the mean length of so many paths is known to a few per cent, how
+exactly pictures move to a tenth of a decibel or so."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Circumstances of a single score, in words."""
+
+    samples: str  # how many it looked at
+    compared_with: str
+    judged_by: str
 
 
 @dataclass(frozen=True)
@@ -88,11 +102,14 @@ class Provenance:
     @property
     def compared_with(self) -> str:
         """Reference of the scores, in words."""
-        split = "" if self.split == "all" else f" ({self.split})"
-        real = f"{self.real:,} real pictures of {self.data}{split}" if self.real else "no real pictures"
         if self.reference == NONE:
-            return real
-        return f"{real}, FID to {self.reference} {self.reference_digest[:8]}"
+            return self._pictures
+        return f"{self._pictures}, FID to {self.reference} {self.reference_digest[:8]}"
+
+    @property
+    def _pictures(self) -> str:
+        split = "" if self.split == "all" else f" ({self.split})"
+        return f"{self.real:,} real pictures of {self.data}{split}" if self.real else "no real pictures"
 
     @property
     def measured_by(self) -> str:
@@ -101,6 +118,23 @@ class Provenance:
         features = f"features: {network_in_words(self.network)}{weights}" if self.network != NONE else ""
         judge = f"two-sample: {self.judge}" if self.judge != NONE else ""
         return "; ".join(filter(None, (features, judge)))
+
+    def measured(self, score: str) -> Measured:
+        """Return what one of the scores was measured with, which need not be what the others were."""
+        few = f"{min(self.samples, MOST_WITHOUT_REAL):,}"
+        if score == "ppl":
+            return Measured(few, "no pictures", "features of random convolutions")
+        if score.startswith("eq"):
+            return Measured(few, "the same samples, moved", "their pixels")
+        side, _, judge = self.judge.partition(" pictures on either side; ")
+        if score == "two_sample" and judge:
+            return Measured(side, f"{side} of {self._pictures}", judge.partition(", values")[0])
+        return Measured(f"{self.samples:,}", self.compared_with, network_in_words(self.network))
+
+    def control_of(self, score: str) -> str:
+        """Return how small a damage of real pictures a score sees, in words; empty: it has no control."""
+        metric = "two-sample" if score == "two_sample" else METRICS_BY_NEIGHBOURS.get(score)
+        return next((seen for metrics, seen in controls_in(self.control).items() if metric in metrics.split(",")), "")
 
     def as_json(self) -> dict[str, Any]:
         """Return a dictionary for JSON."""
@@ -401,10 +435,10 @@ def _mean_gaussian(one: NDArray[np.float32], other: NDArray[np.float32]) -> floa
 
 
 NEIGHBOURS = 3
-BY_NEIGHBOURS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"pr": ("precision", "recall"), "dc": ("density", "coverage")}
+METRICS_BY_NEIGHBOURS: Mapping[str, str] = MappingProxyType(
+    {score: metric for metric, scores in BY_NEIGHBOURS.items() for score in scores}
 )
-"""Metric by nearest neighbours -> its scores."""
+"""Score -> metric that it belongs to."""
 DENSE_NEIGHBOURS = 5
 """k of density and coverage, as their authors have it."""
 INCEPTION_SPLITS = 10

@@ -20,7 +20,7 @@ from frugan.engine.run.owners import Owners
 from frugan.engine.run.run_folder import RunFolder
 from frugan.errors import BadInput, checked
 from frugan.files import atomic_file, read_json
-from frugan.metrics.scores import NONE, REAL, SAME, Provenance, half_width, low_recall
+from frugan.metrics.scores import NONE, REAL, SAME, Measured, Provenance, half_width, low_recall
 from frugan.reporting.grids import GRID_KEYWORD, ROWS_KEYWORD
 from frugan.reporting.run_report import Charts, Curve, Picture, RunView, add_floor, render, score_in_words
 from frugan.reporting.standing import headlines, note, origin, sentence
@@ -33,20 +33,22 @@ MOST_ROWS = 30
 def taken_scores(file: Path) -> tuple[tuple[dict[str, str], ...], tuple[str, ...]]:
     """Rows by column name, oldest first, and the warnings that came with them; a repeated measurement counts once.
 
+    Scores that were measured at once with other pictures, or judged by something else, have rows of their own.
+
     Args:
         file: lines of JSON, as `save_evaluations` writes them; lines that cannot be read are passed over.
     """
-    rows: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {}
+    rows: dict[str, tuple[list[dict[str, str]], tuple[str, ...]]] = {}
     for values in read_events(file) if file.is_file() else ():
         try:
-            row, warnings = _row(values), tuple(map(str, values.get("warnings", ())))
+            found, warnings = _rows(values), tuple(map(str, values.get("warnings", ())))
             key = json.dumps(values["provenance"], sort_keys=True)
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
             continue  # of another version
         rows.pop(key, None)
-        rows[key] = (row, tuple(f"evaluate, {_at(row)}: {line}" for line in warnings))
+        rows[key] = (found, tuple(f"evaluate, {_at(values['provenance'])}: {line}" for line in warnings))
     newest = list(rows.values())[-MOST_ROWS:]
-    return tuple(row for row, _ in newest), tuple(line for _, lines in newest for line in lines)
+    return tuple(row for found, _ in newest for row in found), tuple(line for _, lines in newest for line in lines)
 
 
 def _with_interval(name: str, scores: Mapping[str, Any], of: Mapping[str, Any]) -> str:
@@ -56,28 +58,30 @@ def _with_interval(name: str, scores: Mapping[str, Any], of: Mapping[str, Any]) 
     return with_interval(name, float(scores[name]), width) + beside_real(name, scores)
 
 
-def _at(row: Mapping[str, str]) -> str:
-    return "real pictures" if row["step"] == "-" else f"step {row['step']}"
+def _at(of: Mapping[str, Any]) -> str:
+    return "real pictures" if of.get("scored") == REAL else f"step {int(of['step']):,}"
 
 
-def _row(values: Mapping[str, Any]) -> dict[str, str]:
-    of = values["provenance"]
-    scores = {
-        score_name(str(name), of["network"]): _with_interval(str(name), values["scores"], of)
-        for name in values["scores"]
-        if not str(name).endswith(("_half_width", "_real"))
-    }
-    last = {"compared with": f"{of['data']} ({of['split']})", "features": str(of["network"])}
-    if of.get("scored") == REAL:
-        return {"step": "-", "samples": f"{int(of['samples']):,}", **scores, **last, "weights": "real pictures"}
-    row = {"step": f"{int(of['step']):,}", "samples": f"{int(of['samples']):,}", "truncation": f"{of['truncation']:g}"}
-    if of.get("psi", 1.0) != 1.0:
-        row["psi"] = f"{of['psi']:g}"
-    if of["classes"] != "all":
-        row["classes"] = str(of["classes"])
-    if not of["real"]:
-        last["compared with"] = str(of.get("reference"))
-    return row | scores | last | {"weights": "averaged" if of["ema"] else "trained"}
+def _rows(values: Mapping[str, Any]) -> list[dict[str, str]]:
+    of = Provenance.from_json(values["provenance"])
+    scores: dict[Measured, dict[str, str]] = {}
+    for name in map(str, values["scores"]):
+        if not name.endswith(("_half_width", "_real")):
+            beside = scores.setdefault(of.measured(name), {})
+            beside[score_name(name, of.network)] = _with_interval(name, values["scores"], values["provenance"])
+    return [_row(of, measured, beside) for measured, beside in scores.items()]
+
+
+def _row(of: Provenance, measured: Measured, scores: Mapping[str, str]) -> dict[str, str]:
+    last = {"compared with": measured.compared_with, "judged by": measured.judged_by}
+    if of.is_of_real:
+        return {"step": "-", "samples": measured.samples, **scores, **last, "weights": "real pictures"}
+    row = {"step": f"{of.step:,}", "samples": measured.samples, "truncation": f"{of.truncation:g}"}
+    if of.psi != 1.0:
+        row["psi"] = f"{of.psi:g}"
+    if of.classes != "all":
+        row["classes"] = of.classes
+    return {**row, **scores, **last, "weights": "averaged" if of.ema else "trained"}
 
 
 def floors(file: Path) -> dict[str, tuple[str, dict[str, float]]]:

@@ -405,5 +405,5 @@ def _rounded(curve: Curve) -> list[float]:
 def _columns(scores: Sequence[Mapping[str, str]]) -> list[str]:
     """Columns of a run's table of what `frugan evaluate` found."""
     columns = dict.fromkeys(name for row in scores for name in row)
-    last = ("compared with", "features", "weights")  # how it was measured stands behind what was
+    last = ("compared with", "judged by", "weights")  # how it was measured stands behind what was
     return [name for name in columns if name not in last] + [name for name in last if name in columns]

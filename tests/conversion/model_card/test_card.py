@@ -162,6 +162,30 @@ def test_a_card_has_the_last_score_of_each_kind_with_its_interval() -> None:
     assert "| 1 network, 400 steps of 16 |" in text
 
 
+def test_a_row_says_what_was_measured_for_its_score() -> None:
+    of = replace(
+        PROVENANCE,
+        network="pixels",
+        samples=400,
+        real=234,
+        data="tex64",
+        split="held out",
+        judge="116 pictures on either side; fixed features, leaving out each picture that is judged",
+        control="two-sample sees a blur of 0.5 pixels; does not see colours off by 32 of 255 levels; pr sees a blur",
+    )
+    scores = {"precision": 0.5, "ppl": 40.0, "eqt": 30.0, "two_sample": 0.75}
+    text = card_text(replace(FACTS, scores=(Scored(scores, of), Scored({"ppl": 41.0}, replace(of, samples=5000)))), "")
+    table = [line.strip("| ").split(" | ") for line in text.splitlines() if " | averaged |" in line]
+    by = "fixed features, leaving out each picture that is judged"
+    sees = "sees a blur of 0.5 pixels; does not see colours off by 32 of 255 levels"
+    assert {row[0].partition(" (")[0]: tuple(row[3:6]) for row in table} == {
+        "precision": ("400", "234 real pictures of tex64 (held out)", "grey copies of 16 by 16 pixels; sees a blur"),
+        "EQ-T in decibels": ("400", "the same samples, moved", "their pixels"),
+        "two-sample": ("116", "116 of 234 real pictures of tex64 (held out)", f"{by}; {sees}"),
+        "perceptual path length": ("1,000", "no pictures", "features of random convolutions"),
+    }
+
+
 def test_a_score_of_an_earlier_step_gives_way_to_that_of_the_weights(made: Path, tmp_path: Path) -> None:
     """It was taken from outside while training went on, and so is in the other file."""
     run = tmp_path / "run"

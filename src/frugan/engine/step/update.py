@@ -19,6 +19,7 @@ from frugan.engine.ranks.ranks import Ranks
 from frugan.engine.state.gradients import GradientReport
 from frugan.engine.state.loss_scale import LossScale
 from frugan.engine.state.state import TrainingState
+from frugan.errors import BadInput
 
 
 class Probe:
@@ -64,12 +65,21 @@ def forward_and_backward(
 
     Args:
         factor: multiplies the loss: the phase's gain times the micro-batch's share of the update.
+
+    Raises:
+        BadInput: a term is no scalar.
     """
     terms: Terms = {}
     losses: list[Tensor] = []
     scale = phase_state.loss_scale * factor  # backward begins with it, so that no product is recorded
     for part in phase.parts:
         part_terms = part(networks, micro, phase_state)
+        for name, term in part_terms.items():
+            if term.ndim:
+                raise BadInput(
+                    f"phase {phase.name}: loss `{name}` has the shape {list(term.shape)}; expected a scalar: the "
+                    "mean over the micro-batch, such as values.mean()"
+                )
         terms |= {name: term.detach() for name, term in part_terms.items()}
         losses += part_terms.values()
         if plan.parts_in_sequence:
