@@ -32,8 +32,8 @@ def first_line(error: BaseException | str) -> str:
     return (str(error) or type(error).__name__).partition("\n")[0]
 
 
-def nearest(word: str, known: Sequence[str]) -> str:
-    """Hint at the closest known word, to append to a message; empty if none is close."""
+def nearest(word: str, known: Sequence[str] | Mapping[str, str]) -> str:
+    """Hint at the closest known word, or at what that stands for, to append to a message; empty if none is close."""
     near = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
     if not near:
         return ""
@@ -44,7 +44,7 @@ def nearest(word: str, known: Sequence[str]) -> str:
 
     # of those that are as like it, the one that begins as it does: biggan-128, not biggan-512, for biggan-129
     best = max(near, key=likeness)
-    return f" (did you mean {best}?)"
+    return f" (did you mean {known[best] if isinstance(known, Mapping) else best}?)"
 
 
 def count(number: int, noun: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import torch
@@ -175,6 +176,10 @@ class Family(ABC):
     # whether a generator's pictures can be moved by `move`
     movable: bool = False
     rules: tuple[str, ...] = ()  # names of the authors' rules for settings, which `follow` takes
+    # words for the original program's options -> what is to be typed, for hints where a word is unknown
+    foreign_names: Mapping[str, str] = MappingProxyType({})
+    # options of the original program that nothing stands for -> why they are left out
+    left_out: Mapping[str, str] = MappingProxyType({})
 
     @abstractmethod
     def build(self, networks: Any, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
@@ -342,7 +347,7 @@ class Family(ABC):
         return {}
 
     def foreign_option(self, name: str, value: str) -> Sequence[str] | None:
-        """Words of the command line for an option of the original program, none if nothing stands for it here; None: it
+        """Words of the command line for an option of the original program, none if it is `left_out`; None: it
         has no such option. Default: None.
 
         Raises:

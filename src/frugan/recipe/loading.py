@@ -20,6 +20,7 @@ from pydantic_core import PydanticUndefined
 
 from frugan.engine.durations import Duration
 from frugan.errors import BadInput, checked
+from frugan.families import family
 from frugan.files import RUN_RECIPE, read_untrusted
 from frugan.recipe.faults import explain
 from frugan.recipe.overrides import apply_overrides, followed, in_our_words, put
@@ -177,7 +178,8 @@ def recipe_with(values: dict[str, Any], overrides: Sequence[str], where: str) ->
             values["family"] = name  # comes first, as the other words may be fields of the new family alone
     overrides = list(chain.from_iterable(in_our_words(values, overrides).values()))
     known = known_keys(values["family"], list(values.get("optimizers", {}))) if "family" in values else []
-    apply_overrides(values, overrides, known)
+    foreign = family(values["family"]).foreign_names if "family" in values else {}
+    apply_overrides(values, overrides, known, foreign)
     for key, value in followed(values, overrides).items():
         put(values, key, value)
     refuse_removed(values, where)
@@ -203,13 +205,18 @@ def _refuse_odd_shapes(values: Mapping[str, Any], where: str) -> None:
 
 def as_given(name: str, overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     """Overrides in frugan's words, and a line for each that was given in those of the family's original program."""
-    ours = in_our_words(_load_values(name), overrides)
+    values = _load_values(name)
+    ours = in_our_words(values, overrides)
     lines = [
-        f"{word} is {' '.join(meant)} here" if meant else f"{word} is left out: nothing stands for it here"
+        f"{word} is {' '.join(meant)} here" if meant else f"{word} is left out: {_why_left_out(values, word)}"
         for word, meant in ours.items()
         if [word] != list(meant)
     ]
     return list(chain.from_iterable(ours.values())), lines
+
+
+def _why_left_out(values: Mapping[str, Any], word: str) -> str:
+    return family(values["family"]).left_out[word.partition("=")[0]]
 
 
 def stages_overridden(name: str, overrides: Sequence[str]) -> list[str]:

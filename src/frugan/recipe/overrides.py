@@ -44,19 +44,22 @@ def in_our_words(values: Mapping[str, Any], words: Sequence[str]) -> dict[str, S
     return ours
 
 
-def apply_overrides(values: dict[str, Any], words: Sequence[str], known: Sequence[str]) -> None:
+def apply_overrides(
+    values: dict[str, Any], words: Sequence[str], known: Sequence[str], foreign: Mapping[str, str] | None = None
+) -> None:
     """Change a recipe's values in place.
 
     Args:
         values: the recipe's values.
         words: `key.sub=value`; a value is TOML if it reads as TOML, such as `[fid, pr]` a list of words, else text.
         known: keys that may be overridden; empty: any.
+        foreign: words for options of the family's original program -> what is to be typed; None: it has none.
 
     Raises:
         BadInput: there is no such key; the message has the nearest one.
     """
     for word in sorted(words, key=lambda word: not word.partition("=")[0].endswith(".kind")):
-        _override(values, word, known)  # kinds come first, as other words belong to the new kind
+        _override(values, word, known, foreign or {})  # kinds come first, as other words belong to the new kind
     _leave_to_overrides(values, {word.partition("=")[0] for word in words})
 
 
@@ -71,13 +74,14 @@ def _value(text: str) -> Any:
         return [_value(word.strip()) for word in words[1].split(",")] if words else text
 
 
-def _override(values: dict[str, Any], word: str, known: Sequence[str]) -> None:
+def _override(values: dict[str, Any], word: str, known: Sequence[str], foreign: Mapping[str, str]) -> None:
     key, equals, text = word.partition("=")
     if not equals or not key:
         raise BadInput(f"override {word!r}: expected key.sub=value, such as training.batch=64")
     *sections, last = key.split(".")
     if known and key not in known and key not in REMOVED:
-        raise BadInput(f"{key}: unknown key{nearest(key, known)}")
+        meant = {name: name for name in known} | (dict(foreign) if not sections else {})
+        raise BadInput(f"{key}: unknown key{nearest(key, meant)}")
     if sections[:1] == ["optimizers"] and last == "kind":
         _change_kind(values.setdefault("optimizers", {}), sections[-1], _value(text))
         return

@@ -1,5 +1,6 @@
 """Options of an AMP recipe. Names and defaults are the original's, but `train_inters`, which it has not."""
 
+from types import MappingProxyType
 from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -85,6 +86,11 @@ class AMPObjective(Settings):
     def _none_is_a_mode(cls, value: Any) -> Any:
         """Recipes say nothing by "none", which is a mode here."""
         return "none" if value is None else value
+
+
+LEFT_OUT = saehd.LEFT_OUT
+OPTION_NAMES = MappingProxyType({word: name for word, name in saehd.OPTION_NAMES.items() if name != "adabelief"})
+"""Word for an option of the original -> its name; it has no other optimizer."""
 
 
 def option_words(name: str, value: str) -> list[str] | None:

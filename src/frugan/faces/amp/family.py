@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from frugan.contract.family import Dimension, GridRequest
 from frugan.contract.phase import Networks, Phase
-from frugan.faces.amp.config import AMPNetworks, AMPObjective, option_words
+from frugan.faces.amp.config import LEFT_OUT, OPTION_NAMES, AMPNetworks, AMPObjective, option_words
 from frugan.faces.amp.networks import (
     ARCHI,
     INTERS,
@@ -47,6 +47,8 @@ class AMPFamily(SwappingFamily):
     networks_type = AMPNetworks
     objective_type = AMPObjective
     optimizers = ("autoencoder", "patch_discriminator")
+    foreign_names = OPTION_NAMES
+    left_out = LEFT_OUT
 
     def build(self, networks: AMPNetworks, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
         """The autoencoder's four networks and the patch discriminator."""

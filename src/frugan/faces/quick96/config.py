@@ -1,5 +1,7 @@
 """Sizes of a Quick96 recipe, which the original has fixed; names are those of SAEHD's options."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal, Self
 
 from pydantic import model_validator
@@ -41,6 +43,12 @@ class Quick96Networks(Settings):
 
 WIDTHS = {"ae_dims": 128, "e_dims": 64, "d_dims": 64, "d_mask_dims": 16}
 """The original's, which is the only size that it reads."""
+
+
+OPTION_NAMES: Mapping[str, str] = MappingProxyType(
+    {"batch_size": "batch_size"} | dict.fromkeys(("target_iter", "iterations", "iters", "iter"), "training.duration")
+)
+"""Word for an option of DeepFaceLab's -> what is to be typed; the original has none for how long it trains."""
 
 
 def option_words(name: str, value: str) -> list[str] | None:

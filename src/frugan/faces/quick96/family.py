@@ -10,7 +10,7 @@ from frugan.contract.family import Dimension, NoObjective
 from frugan.contract.phase import Phase
 from frugan.faces.data.face import FaceType, SampleSettings
 from frugan.faces.data.needs import FaceNeeds
-from frugan.faces.quick96.config import Quick96Networks, option_words
+from frugan.faces.quick96.config import OPTION_NAMES, Quick96Networks, option_words
 from frugan.faces.quick96.phases import phases
 from frugan.faces.saehd.autoencoder import AutoencoderFamily, autoencoder, narrower_and_wider
 
@@ -23,6 +23,7 @@ class Quick96Family(AutoencoderFamily):
 
     name = "quick96"
     networks_type = Quick96Networks
+    foreign_names = OPTION_NAMES
 
     def build(self, networks: Quick96Networks, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
         """The autoencoder's four networks."""

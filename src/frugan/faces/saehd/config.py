@@ -314,8 +314,15 @@ BACKUPS_KEPT = 24
 _YES_OR_NO = MappingProxyType(
     {"y": True, "yes": True, "true": True, "1": True} | dict.fromkeys(("n", "no", "false", "0"), False)
 )
-_NOTHING_STANDS_FOR = frozenset({"models_opt_on_gpu", "write_preview_history"})
-"""Options that are left out: --memory decides where the optimizer is, and previews are always kept."""
+LEFT_OUT: Mapping[str, str] = MappingProxyType(
+    {
+        "models_opt_on_gpu": "where the optimizer's state is follows from the memory; --use optimizer-on-host puts it "
+        "into the computer's, --avoid optimizer-on-host keeps it on the card",
+        "write_preview_history": "previews are always kept",
+        "learn_mask": "masks are always learned here",
+    }
+)
+"""Options that nothing stands for, as yes or no -> why; learn_mask is one of older versions."""
 
 
 def option_words(
@@ -333,7 +340,7 @@ def option_words(
     Raises:
         BadInput: the option has no such value.
     """
-    if name in _NOTHING_STANDS_FOR:
+    if name in LEFT_OUT:
         _is_on(value)
         return []
     if name in _OPTIONS:
@@ -377,3 +384,7 @@ _OPTIONS: Mapping[str, Callable[[str], list[str]]] = MappingProxyType(
     }
 )
 """Option -> what its value is here, where it is no field of the same name."""
+OPTION_NAMES: Mapping[str, str] = MappingProxyType(
+    {name: name for name in (*_OPTIONS, *LEFT_OUT)} | dict.fromkeys(("iterations", "iters", "iter"), "target_iter")
+)
+"""Word for one of these options -> its name; fields of the same name are found without."""

@@ -18,7 +18,9 @@ from frugan.faces.data.needs import FaceNeeds
 from frugan.faces.saehd.autoencoder import AutoencoderFamily, autoencoder, narrower_and_wider
 from frugan.faces.saehd.config import (
     LEAST_RESOLUTION,
+    LEFT_OUT,
     MOST_RESOLUTION,
+    OPTION_NAMES,
     PATCHES,
     PRETRAINING,
     PRETRAINING_ENDS,
@@ -38,6 +40,8 @@ class SAEHDFamily(AutoencoderFamily):
     networks_type = SAEHDNetworks
     objective_type = SAEHDObjective
     optimizers = ("autoencoder", "code_discriminator", "patch_discriminator")
+    foreign_names = OPTION_NAMES
+    left_out = LEFT_OUT
 
     def build(self, networks: SAEHDNetworks, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
         """The autoencoder's networks and both discriminators; the code discriminator for df only."""

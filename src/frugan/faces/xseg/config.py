@@ -1,5 +1,7 @@
 """Options of an XSeg recipe. Names and defaults are the original's; it knows base 32 and 256 pixels alone."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Self
 
 from pydantic import model_validator
@@ -57,6 +59,12 @@ class XSegObjective(Settings):
         "DeepFaceLab does",
         CHANGEABLE | ADDED,
     )
+
+
+OPTION_NAMES: Mapping[str, str] = MappingProxyType(
+    {"batch_size": "batch_size"} | dict.fromkeys(("target_iter", "iterations", "iters", "iter"), "training.duration")
+)
+"""Word for an option of DeepFaceLab's -> what is to be typed; the original has none for how long it trains."""
 
 
 def option_words(name: str, value: str) -> list[str] | None:

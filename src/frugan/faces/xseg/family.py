@@ -20,6 +20,7 @@ from frugan.faces.data.faceset import ALIGNED, SOURCES, Faceset
 from frugan.faces.xseg.config import (
     LEAST_RESOLUTION,
     MOST_RESOLUTION,
+    OPTION_NAMES,
     PRETRAINING_ENDS,
     XSegNetworks,
     XSegObjective,
@@ -47,6 +48,7 @@ class XSegFamily(Family):
     name = "xseg"
     networks_type = XSegNetworks
     objective_type = XSegObjective
+    foreign_names = OPTION_NAMES
 
     def build(self, networks: XSegNetworks, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
         """The one network."""
