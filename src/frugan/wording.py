@@ -171,6 +171,8 @@ BY_NEIGHBOURS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"pr": ("precision", "recall"), "dc": ("density", "coverage")}
 )
 """Metric by nearest neighbours -> its scores."""
+LEFT_OUT = "left out"
+"""Words of every warning about a score that was not shown as it could see nothing: no fault of the run."""
 SHARES = frozenset({"precision", "recall", "coverage", "two_sample"})
 """Scores that lie between 0 and 1, which an estimator's error does not know."""
 

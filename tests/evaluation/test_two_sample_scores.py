@@ -207,9 +207,9 @@ def test_neighbours_by_pixels_whose_control_sees_nothing_are_left_out(
     both = replace(OPTIONS, metrics=("pr", "dc", "fid"), network="pixels")
     found = evaluate(scored / "run", noise(150), both, say=quiet)
     assert found.scores.keys() == {"fid"}
-    assert any(
-        line.startswith("precision and recall, density and coverage by pixels: blind") for line in found.warnings
-    )
+    (line,) = (line for line in found.warnings if "blind" in line)
+    assert line.startswith("precision and recall, density and coverage by pixels: blind")
+    assert line.endswith("so they are left out")
 
 
 def test_what_a_judge_that_sees_nothing_says_is_left_out(
@@ -223,6 +223,8 @@ def test_what_a_judge_that_sees_nothing_says_is_left_out(
     assert found.provenance.blind == "two-sample"
     (line,) = found.warnings
     assert line.startswith("two-sample: blind at 64 pictures on either side: the judge does not see a blur of 1 pixels")
+    assert "so it is left out" in line
+    assert "checkpoint" not in line  # of which `evaluate` chooses none
     assert f"warning: {line}" in said
     # what was found is remembered: nothing is judged again, though all would be told apart
     assert evaluate_real(pictures, OPTIONS, say=quiet).scores == {}

@@ -329,6 +329,22 @@ def test_each_score_stands_in_a_row_with_what_it_was_measured_with(tmp_path: Pat
     assert ["two_sample" in row for row in rows] == [False, False, True]
 
 
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("two-sample: blind at 64 pictures on either side: the judge sees nothing; so it is left out", False),
+        ("recall 0.1 is far below precision 0.9", True),
+    ],
+)
+def test_a_score_that_is_left_out_is_no_fault_of_the_run(tmp_path: Path, line: str, named: bool) -> None:
+    run = made_run(tmp_path / "run")
+    values = json.loads(taken(10, 9.0)) | {"warnings": [line]}
+    RunFolder(run).scores.write_text(json.dumps(values) + "\n", "utf-8")
+    run_view = view(RunFolder(run), "run")
+    assert ("warning", f"evaluate, step 10: {line}") in run_view.notes
+    assert (line[:20] in run_view.sentence) is named
+
+
 def test_scores_of_evaluate_are_in_the_report(tmp_path: Path) -> None:
     run = made_run(tmp_path / "run")
     lines = [taken(10, 99.0), "{damaged\n", '{"scores": {}}\n', taken(30, 7.25, truncation=0.5), taken(10, 98.5)]

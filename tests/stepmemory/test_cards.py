@@ -164,6 +164,7 @@ def test_a_larger_number_is_a_faster_card_within_a_series() -> None:
         ("MSI Ventus 3060", r"the nearest are rtx-3060, "),  # no memory that says which
         ("显卡 12G", "known are gtx-970, "),
         ("voodoo", r"known are gtx-970, .* more \(docs/your-card.md names them\).*--memory 6GiB"),
+        ("rtx-3006", r'the nearest are .*--memory 6GiB \(memory="6GiB" in Python\)'),
     ],
 )
 def test_an_unknown_card_names_the_nearest_and_the_way_out(name: str, said: str) -> None:

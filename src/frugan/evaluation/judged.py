@@ -26,6 +26,7 @@ from frugan.metrics.scores import ball_radii, density_coverage, precision_recall
 from frugan.metrics.two_sample import MOST_PICTURES, Judge, TwoSample, seen_by_judge, two_sample
 from frugan.progress import Progress, Say, quiet
 from frugan.sampling.requests import DrawRequest
+from frugan.wording import LEFT_OUT
 
 FEWEST_FOR_NETWORKS = 250
 """Pictures on either side below which networks learn too little from their half, and fixed features judge."""
@@ -110,8 +111,8 @@ class TwoSampleTest:
         if not self.control.blind:
             return None
         return (
-            f"two-sample: blind at {self.count:,} pictures on either side: the judge {self.control}; so it is left out "
-            "and chooses no checkpoint. More pictures, or more --samples, let it see"
+            f"two-sample: blind at {self.count:,} pictures on either side: the judge {self.control}; so it is "
+            f"{LEFT_OUT}. More pictures, or more --samples, let it see"
         )
 
     def _judged(self, others: Tensor) -> TwoSample:

@@ -48,7 +48,7 @@ from frugan.metrics.vision_transformers import CLIP
 from frugan.progress import METRICS, USUAL_METRICS, Say, quiet
 from frugan.recipe.recipe import Recipe
 from frugan.sampling.requests import DrawRequest, check_draw
-from frugan.wording import BY_NEIGHBOURS
+from frugan.wording import BY_NEIGHBOURS, LEFT_OUT
 
 if TYPE_CHECKING:  # one process needs no torch.distributed
     from frugan.engine.ranks.group import RankGroup
@@ -323,14 +323,14 @@ class Scorer:
             assert self.pictures is not None
             lines |= dict.fromkeys(
                 self._by_pixels,
-                f"{self._neighbours} by pixels: left out, as {len(self.pictures):,} real pictures are too few to "
+                f"{self._neighbours} by pixels: {LEFT_OUT}, as {len(self.pictures):,} real pictures are too few to "
                 f"tell what they mean; expected at least {2 * FEWEST}, and {FEWEST} samples",
             )
         elif self._pixel_test is not None and self._pixel_test.control.blind:
             lines |= dict.fromkeys(
                 self._by_pixels,
                 f"{self._neighbours} by pixels: blind at this number of pictures: of real ones their control "
-                f"{self._pixel_test.control}; so they are left out and choose no checkpoint",
+                f"{self._pixel_test.control}; so they are {LEFT_OUT}",
             )
         return lines
 

@@ -5,7 +5,7 @@ import errno
 import io
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,7 +24,7 @@ from frugan.metrics.scores import NONE, REAL, SAME, Measured, Provenance, half_w
 from frugan.reporting.grids import GRID_KEYWORD, ROWS_KEYWORD
 from frugan.reporting.run_report import Charts, Curve, Picture, RunView, add_floor, render, score_in_words
 from frugan.reporting.standing import headlines, note, origin, sentence
-from frugan.wording import GIB, beside_real, clock, score_name, show_size, with_interval
+from frugan.wording import GIB, LEFT_OUT, beside_real, clock, score_name, show_size, with_interval
 
 MOST_ROWS = 30
 """The newest ones: a page is looked at, the file keeps them all."""
@@ -49,6 +49,11 @@ def taken_scores(file: Path) -> tuple[tuple[dict[str, str], ...], tuple[str, ...
         rows[key] = (found, tuple(f"evaluate, {_at(values['provenance'])}: {line}" for line in warnings))
     newest = list(rows.values())[-MOST_ROWS:]
     return tuple(row for found, _ in newest for row in found), tuple(line for _, lines in newest for line in lines)
+
+
+def _is_left_out(line: str, doubts: Collection[str]) -> bool:
+    """Whether a line says that `evaluate` could not take a score, which is no fault of the run."""
+    return line in doubts and LEFT_OUT in line
 
 
 def _with_interval(name: str, scores: Mapping[str, Any], of: Mapping[str, Any]) -> str:
@@ -160,7 +165,8 @@ class RunReader:
         if (floor := floors(self.folder.scores).get(str(scored_with.get("network_digest")))) is not None:
             add_floor(shown, floor[1], floor[0])
         notes = tuple(dict.fromkeys([*self._notes, *_in_words(metrics), *(("warning", line) for line in doubts)]))
-        newest = next((line for kind, line in reversed(notes) if kind == "warning"), None)
+        of_run = (line for kind, line in reversed(notes) if kind == "warning" and not _is_left_out(line, doubts))
+        newest = next(of_run, None)
         return RunView(
             name=self.name,
             sentence=sentence(state, last, newest),

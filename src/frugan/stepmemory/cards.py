@@ -317,7 +317,8 @@ def named_card(name: str) -> Card:
             else f"known are {first_names(list(PUBLISHED), 8)} (docs/your-card.md names them)"
         )
         raise BadInput(
-            f"card {name!r} is not known; {nearest}. For another one, give its memory instead, such as --memory 6GiB; "
+            f"card {name!r} is not known; {nearest}. For another one, give its memory instead, such as --memory 6GiB "
+            '(memory="6GiB" in Python); '
             "on a machine with the card, `frugan plan --calibrate` measures it"
         )
     return PUBLISHED[key].card(key)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from frugan.accelerator.device import ran_out_of_memory, release_memory
 from frugan.data.formats.picture_set import PictureSet
-from frugan.engine.durations import EvaluationSettings
+from frugan.engine.durations import CHOOSING, EvaluationSettings
 from frugan.engine.plan import Plan
 from frugan.engine.state.state import TrainingState
 from frugan.errors import BadInput, TrainingFailed
@@ -87,6 +87,7 @@ class TrainingScores:
     recipe: Recipe  # recipe as it is at present, with its evaluation settings
     device: torch.device  # device that trains
     _recall_told: str | None = None
+    _blind_told: bool = False
 
     @property
     def ranks(self) -> "RankGroup | None":
@@ -167,6 +168,11 @@ class TrainingScores:
         elif line is None and self._recall_told is not None:
             self.run.warning_over(state.step, self._recall_told)
             self._recall_told = None
+        best_by = self.recipe.evaluation.best_by
+        metric = CHOOSING.get(best_by, best_by.replace("_", "-"))
+        if metric in scored.provenance.blind.split(",") and not self._blind_told:
+            self.run.choose(f"best: no checkpoint is kept in best/, which goes by {metric} (evaluation.best_by)")
+            self._blind_told = True
         return scored.scores, scored.provenance.as_json()
 
     def predict(self, state: TrainingState, plan: Plan) -> tuple[float, float] | None:
