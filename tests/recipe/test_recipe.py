@@ -248,7 +248,7 @@ def test_a_training_may_have_no_end_but_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "endless.toml"
     path.write_text(dump_recipe(recipe), "utf-8")
     assert load_recipe(str(path)) == recipe
-    with pytest.raises(BadInput, match=r"not endless: it is reached at the end"):
+    with pytest.raises(BadInput, match=r"needs an end, and endless has none"):
         load_recipe("saehd-df-ud-256", ["training.duration=endless", "optimizers.default.final_learning_rate=0"])
     with pytest.raises(BadInput, match="checkpoint_every"):
         load_recipe("saehd-df-ud-256", ["saving.checkpoint_every=endless"])

@@ -176,14 +176,16 @@ def recipe_with(values: dict[str, Any], overrides: Sequence[str], where: str) ->
         key, _, name = word.partition("=")
         if key == "family" and "family" in values:
             values["family"] = name  # comes first, as the other words may be fields of the new family alone
-    overrides = list(chain.from_iterable(in_our_words(values, overrides).values()))
+    ours = in_our_words(values, overrides)
+    typed = [f", {word} ({' '.join(meant)} here)" for word, meant in ours.items() if meant and [word] != list(meant)]
+    overrides = list(chain.from_iterable(ours.values()))
     known = known_keys(values["family"], list(values.get("optimizers", {}))) if "family" in values else []
     foreign = family(values["family"]).foreign_names if "family" in values else {}
     apply_overrides(values, overrides, known, foreign)
     for key, value in followed(values, overrides).items():
         put(values, key, value)
     refuse_removed(values, where)
-    return parse_recipe(values, where)
+    return parse_recipe(values, where + "".join(typed))
 
 
 _SHAPES: Mapping[str, tuple[type, str]] = MappingProxyType(

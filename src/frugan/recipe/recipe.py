@@ -301,6 +301,11 @@ class Recipe(Settings):
         sections: dict[str, BaseModel] = {**optimizers, "objective": self.objective, "ema": self.ema}
         falling = next((key for name, section in sections.items() for key in _finals(section, name)), None)
         if falling is not None and self.training.course.images is None:
+            if self.training.duration == ENDLESS:
+                raise ValueError(
+                    f"this recipe needs an end, and {ENDLESS} has none: {falling} is reached there; give a number of "
+                    f"steps, such as training.duration='100k steps', or {falling}=none, which stays at the first value"
+                )
             clock = self.training.duration.unit == "seconds"
             why = "a value that follows the clock could not be repeated" if clock else "it is reached at the end"
             duration = self.training.duration

@@ -2,9 +2,11 @@
 
 import pytest
 
+from frugan.engine.durations import ENDLESS
 from frugan.errors import BadInput
 from frugan.faces.saehd.leras_options import ORDER
 from frugan.recipe.loading import as_given, load_recipe
+from frugan.recipes import built_in
 
 RECIPE = "saehd-df-ud-256"
 LEFT_OUT = {
@@ -70,6 +72,31 @@ def test_values_as_they_are_typed_there(word: str, ours: list[str]) -> None:
 def test_values_and_options_that_are_none(word: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         load_recipe(RECIPE, [word])
+
+
+def test_where_a_rate_falls_until_the_end_there_must_be_one() -> None:
+    """What is wrong is said of what was typed, and what is advised is taken."""
+    told = r"target_iter=0 \(training\.duration=endless here\):\nthis recipe needs an end, and endless has none"
+    with pytest.raises(BadInput, match=told) as refused:
+        load_recipe("saehd-demo-64", ["target_iter=0"])
+    advised = "optimizers.default.final_learning_rate=none"
+    assert f"or {advised}, which stays" in str(refused.value)
+    assert "burn_in" not in str(refused.value)
+    assert load_recipe("saehd-demo-64", ["target_iter=0", advised]).training.duration == ENDLESS
+
+
+ON_A_PROCESSOR = {"saehd-demo-64", "amp-small-64", "xseg-small"}
+
+
+@pytest.mark.parametrize("name", [name for name in built_in() if name.startswith(("saehd", "amp", "quick96", "xseg"))])
+def test_the_recipes_for_faces_may_be_endless_but_those_for_a_processor(name: str) -> None:
+    """So docs/faces.md says."""
+    words = ["training.duration=endless"]
+    if name in ON_A_PROCESSOR:
+        with pytest.raises(BadInput, match="needs an end"):
+            load_recipe(name, words)
+    else:
+        assert load_recipe(name, words).training.duration == ENDLESS
 
 
 @pytest.mark.parametrize(

@@ -172,8 +172,10 @@ def test_after_more_training_frames_are_made_anew_where_that_is_asked_for(
     refused = frugan(*words)
     assert refused.returncode == 2
     told = " ".join(refused.stderr.split())
-    assert "at step 1, now it is" in told
-    assert "name a new folder, give what it was, or add --replace to make them all anew" in told
+    assert "its frames were made at step 1, now it is 2; name a new folder, add --replace to make them all anew" in told
+    kept = trained / "checkpoints" / "step-000000001"
+    assert ("or give RUN/checkpoints/step-000000001 as it was" in told) == kept.exists()
+    assert str(trained) not in told.partition("bad input")[2]
     assert stamps(out) == before
 
     assert "0 there already; 5 anew, as picture" in frugan(*words, "--replace").stdout

@@ -254,11 +254,7 @@ def open_out(
         if changed and replace_files:
             known = {}
         elif changed:
-            name = changed[0]
-            raise BadInput(
-                f"{shown(str(out))}: its frames were made with {name} {before.get(name)}, now it is "
-                f"{settings.get(name)}; name a new folder, give what it was, or add --replace to make them all anew"
-            )
+            raise BadInput(_other_settings(out, changed[0], str(before.get(changed[0])), str(settings.get(changed[0]))))
     now = {frame.path.name: frame.origin for frame in frames}
     redone = frozenset(name for name in now if name in there and known.get(name) != now[name])
     left = [frame for frame in frames if frame.path.name not in there or frame.path.name in redone]
@@ -267,6 +263,25 @@ def open_out(
     out.mkdir(parents=True, exist_ok=True)
     folder.note(without=redone)  # killed from here on, nothing is known of these
     return folder
+
+
+def _other_settings(out: Path, name: str, before: str, now: str) -> str:
+    """Message on a setting by which frames were made; of two checkpoints of a run their steps are enough."""
+    was, is_now = (re.fullmatch(r"(.+) at step (\d+)", text) for text in (before, now))
+    where = f"{shown(str(out))}: its frames were made"
+    if was is not None and is_now is not None:
+        checkpoint, folder = Path(was[1]).parent, Path(is_now[1]).parent.parent  # of the files with the weights
+        if checkpoint.parent == folder and folder.name == "checkpoints":
+            kept = f", or give RUN/{folder.name}/{checkpoint.name} as it was" if checkpoint.is_dir() else ""
+            of = "" if name == "model" else f"{name} "
+            return (
+                f"{where} at {of}step {int(was[2]):,}, now it is {int(is_now[2]):,}; name a new folder, add --replace "
+                f"to make them all anew{kept}"
+            )
+    return (
+        f"{where} with {name} {before}, now it is {now}; name a new folder, give what it was, or add --replace to make "
+        "them all anew"
+    )
 
 
 def write_frame(path: Path, pixels: NDArray[np.uint8], about: Mapping[str, str]) -> None:
