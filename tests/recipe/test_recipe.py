@@ -185,7 +185,7 @@ def test_words_of_a_list_need_no_quotes(text: str) -> None:
 
 
 def test_a_length_by_the_clock_is_answered_with_how_a_time_is_kept() -> None:
-    with pytest.raises(BadInput, match=r"type --for 5min or training\.time=5min instead"):
+    with pytest.raises(BadInput, match=r"^(recipe biggan-small-32:\s+)?type --for 5min or training\.time=5min instead"):
         load_recipe("biggan-small-32", ["training.duration=5min"])
 
 

@@ -114,6 +114,13 @@ def test_a_processor_is_not_timed_at_sizes_that_there_is_no_time_for() -> None:
     ]
 
 
+@pytest.mark.parametrize("word", ["data.holdout=1.5", "data.subset=0"])
+def test_values_of_data_are_refused_before_anything_is_opened_and_without_a_recipe(tmp_path: Path, word: str) -> None:
+    with pytest.raises(BadInput, match=rf"^{word.partition('=')[0]}: ") as refused:
+        choose_for(tmp_path / "not there", overrides=[word])
+    assert "recipe" not in str(refused.value)
+
+
 def test_a_length_that_is_asked_for_counts_where_a_size_is_chosen() -> None:
     asked = {steps: choose(facts_of(), SLOW, "20h", [f"training.duration={steps} steps"]) for steps in (99, 2000, 9000)}
     assert [loaded(each).resolution for each in asked.values()] == [32, 64, 128]

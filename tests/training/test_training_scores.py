@@ -22,8 +22,10 @@ from frugan.engine.run.events import read_events
 from frugan.engine.run.kept_time import KeptTime
 from frugan.errors import BadInput
 from frugan.evaluation import reference as evaluate_reference
+from frugan.evaluation.judged import TwoSampleTest
 from frugan.evaluation.score_cost import ScoreCost, score_cost
 from frugan.evaluation.scorer import Scorer
+from frugan.metrics.control import Control
 from frugan.metrics.scores import ball_radii
 from frugan.metrics.two_sample import Judge
 from frugan.progress import quiet
@@ -238,6 +240,17 @@ def test_fewer_samples_are_told_of_where_somebody_named_a_number(
     train(recipe, pictures, tmp_path / "run", overrides=fields, options=CPU, say=said.append)
     told = [line.partition(",")[0] for line in said if "in place of" in line]
     assert told == (["two-sample: 30 samples in place of 300"] if fields else [])
+
+
+def test_a_judge_that_sees_nothing_keeps_no_checkpoint_and_says_so_once(
+    tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TwoSampleTest, "control", Control({"blur": None, "blend": None, "colour": None}))
+    judged = EVALUATED.replace('["fid", "is"]', '["two-sample"]').replace("samples = 20", "samples = 400")
+    recipe = write_recipe(tmp_path, RECIPE + judged + 'best_by = "two_sample"\n')
+    train(recipe, write_pictures(tmp_path / "pictures", each=30), tmp_path / "run", options=CPU, say=said.append)
+    told = [line for line in said if "no checkpoint is kept in best/" in line]
+    assert told == ["best: no checkpoint is kept in best/, which goes by two-sample (evaluation.best_by)"]
 
 
 @pytest.mark.long

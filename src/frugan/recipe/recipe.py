@@ -309,10 +309,14 @@ class Recipe(Settings):
             clock = self.training.duration.unit == "seconds"
             why = "a value that follows the clock could not be repeated" if clock else "it is reached at the end"
             duration = self.training.duration
-            or_else = "set training.burn_in in steps or images, such as training.burn_in='5k steps'"
+            cure = "set training.burn_in in steps or images, such as training.burn_in='5k steps'"
+            reason = f"{falling} needs a duration in steps or images, not {duration}: {why}"
             if clock:
-                or_else = f"type --for {duration} or training.time={duration} instead, or {or_else}"
-            raise ValueError(f"{falling} needs a duration in steps or images, not {duration}: {why}; {or_else}")
+                raise ValueError(
+                    f"type --for {duration} or training.time={duration} instead of training.duration={duration}: "
+                    f"{reason}; or {cure}"
+                )
+            raise ValueError(f"{reason}; {cure}")
         return self
 
     @model_validator(mode="after")

@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from frugan.contract.settings import DataSettings
 from frugan.data.facts import PictureFacts, look_at
@@ -22,6 +24,8 @@ from frugan.engine.durations import Duration
 from frugan.errors import BadInput
 from frugan.planning.pace import Machine, machine_here
 from frugan.progress import Progress
+from frugan.recipe.faults import dotted_keys, explain
+from frugan.recipe.overrides import apply_overrides
 from frugan.recipe.recipe import Recipe
 from frugan.recipes import shipped_weights
 from frugan.setup.networks import Weights
@@ -81,6 +85,21 @@ def choose(
     return RecipeChoice(best.candidate.recipe if start is None else recipe, words, lines, facts.left_out, shipped)
 
 
+def _check_data(words: Sequence[str]) -> None:
+    """Refuse values of data without naming a recipe: nobody has named one.
+
+    Raises:
+        BadInput: a value that cannot be.
+    """
+    known = {*dotted_keys(DataSettings, "data")}
+    values: dict[str, Any] = {}
+    apply_overrides(values, [word for word in words if word.partition("=")[0] in known], ())
+    try:
+        DataSettings.model_validate(values.get("data", {}))
+    except ValidationError as error:
+        raise BadInput(explain(error, DataSettings, "data")) from error
+
+
 @dataclass(frozen=True)
 class _Request:
     """Settings that the user gives; no choice overrides them."""
@@ -105,7 +124,9 @@ class _Request:
         time = THRESHOLDS.usual_time if for_time is None else for_time
         seconds = Duration.parse_seconds(time, "--for")
         base = THRESHOLDS.last if start is None else Candidate(start, start.resolution, 0)
-        data = base.loaded([word for word in overrides if word.startswith("data.")]).data
+        words = [word for word in overrides if word.startswith("data.")]
+        _check_data(words)
+        data = base.loaded(words).data
         request = cls(overrides, start, time, seconds, data, for_time is not None, from_noise)
         if for_time is None and request.length_seconds is not None:
             return replace(request, seconds=request.length_seconds)
