@@ -24,7 +24,7 @@ from frugan.planning.recipe_predictions import shipped_predictions, subject
 from frugan.recipe.loading import load_recipe
 from frugan.recipes import built_in
 from frugan.sampling.sampling import sample
-from frugan.training.estimates import no_score, short_course, slow_average
+from frugan.training.estimates import no_score, short_course, slow_average, smaller_recipe
 from frugan.training.run import TrainingOptions
 from frugan.training.shorter_training import advice
 from frugan.training.training import train
@@ -128,10 +128,25 @@ def test_a_time_that_no_step_fits_in_is_refused(
     with pytest.raises(BadInput, match=r"one step alone takes about 0\.15 s, and of the 4\.0 min of --for"):
         train(recipe, pictures, tmp_path / "run", for_time="4min", options=CPU)
     assert timed
-    assert not list((tmp_path / "run").glob("checkpoints/*"))
+    assert not (tmp_path / "run").exists()
     monkeypatch.setattr(KeptTime, "left", lambda *_: 240.0)
     options = replace(CPU, stop_after="0.1s")
     assert train(recipe, pictures, tmp_path / "run", for_time="4min", options=options).step > 0  # nothing is in the way
+
+
+@pytest.mark.parametrize(
+    ("recipe", "advice"),
+    [
+        ("quick96", ", or a smaller recipe: saehd-demo-64"),
+        ("saehd-df-ud-256", ", or a smaller recipe: saehd-demo-64"),
+        ("amp-256", ", or a smaller recipe: amp-small-64"),
+        ("xseg", ", or a smaller recipe: xseg-small"),
+        ("saehd-demo-64", ""),
+        ("biggan-cifar10-32", ", or a smaller recipe: `frugan train --data ... --for ...` without one chooses"),
+    ],
+)
+def test_a_smaller_recipe_is_one_for_the_same_kind_of_data(recipe: str, advice: str) -> None:
+    assert smaller_recipe(load_recipe(recipe)) == advice
 
 
 @pytest.mark.long

@@ -8,12 +8,14 @@ from typing import Any
 import torch
 
 from frugan.accelerator.device import available_cores, catch_out_of_memory, release_memory
+from frugan.data.picture_needs import PictureNeeds
 from frugan.engine.durations import Duration
 from frugan.engine.run import threads
 from frugan.engine.run.loop import Loop, RunningStage
-from frugan.errors import BadInput
+from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
-from frugan.training.run import TrainRun
+from frugan.recipes import shipped_recipes
+from frugan.training.run import NoStepFits, TrainRun
 from frugan.wording import duration
 
 WORTH_TIMING = 50
@@ -119,10 +121,10 @@ class Opening:
         if loop.kept_time is not None:  # the number of steps follows the time, and not the other way round
             time_left = loop.kept_time.left(loop.seconds)
             if seconds > time_left and not loop.seconds:
-                raise BadInput(
+                raise NoStepFits(
                     f"one step alone takes about {duration(seconds)}, and of the {duration(loop.kept_time.seconds)} of "
-                    f"--for (training.time) {duration(time_left)} are left: give a longer time, or a smaller recipe: "
-                    "`frugan train --data ... --for ...` without one chooses"
+                    f"--for (training.time) {duration(time_left)} are left: give a longer time"
+                    + smaller_recipe(self.run.recipe)
                 )
             coming = max(1, int(time_left / seconds))
             self.run.choose(
@@ -153,6 +155,28 @@ class Opening:
     def _set(self, number: int) -> None:
         torch.set_num_threads(number)
         self.kept["threads"] = {"number": number, "machine": threads.machine_name()}
+
+
+def smaller_recipe(recipe: Recipe) -> str:
+    """End of a message: how to come to a smaller recipe for the same kind of data; empty: it is the smallest."""
+    specs = _specs(recipe)
+    if PictureNeeds in specs.values():
+        return ", or a smaller recipe: `frugan train --data ... --for ...` without one chooses"
+    rows = {str(row["name"]): row for row in shipped_recipes()}
+    like = [name for name in rows if _specs(other := load_recipe(name)) == specs and _size(other) < _size(recipe)]
+    if not like:
+        return ""
+    nearest = min(like, key=lambda name: (rows[name]["family"] != recipe.family, rows[name]["parameters"]))
+    return f", or a smaller recipe: {nearest}"
+
+
+def _specs(recipe: Recipe) -> Mapping[str, type]:
+    """Data source -> what kind of data it must hold."""
+    return {name: type(spec) for name, spec in recipe.kind.sources(recipe.networks, recipe.objective).items()}
+
+
+def _size(recipe: Recipe) -> int:
+    return int(recipe.networks.resolution)  # type: ignore[attr-defined]
 
 
 def _of_steps(recipe: Recipe, steps: int) -> Recipe:

@@ -29,7 +29,7 @@ from frugan.setup.run_data_sources import Data, advice, last_run_data, open_sour
 from frugan.training.choice import RecipeChoice, choose_for, known_classes
 from frugan.training.kept_time import with_time
 from frugan.training.recovery import began_from, choice_of, refuse_other_recipe
-from frugan.training.run import TrainingOptions, TrainRun
+from frugan.training.run import NoStepFits, TrainingOptions, TrainRun
 from frugan.training.starting_weights import (
     CLASSES_OF_SHIPPED,
     FROM_NOISE,
@@ -85,8 +85,8 @@ def locked(run: TrainRun, known: Mapping[str, RunData], *, is_new: bool) -> Iter
         if error.errno is None or error.filename is not None:
             raise
         raise OSError(error.errno, error.strerror, str(folder.path)) from error  # a write does not say to where
-    except BadInput:
-        if no_folder and not folder.exists:
+    except BadInput as error:
+        if no_folder and (not folder.exists or isinstance(error, NoStepFits)):
             shutil.rmtree(folder.path, ignore_errors=True)
         raise
 

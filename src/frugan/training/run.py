@@ -16,13 +16,17 @@ from frugan.engine.requests import Requests, StopRequest
 from frugan.engine.run.events import EventLog, NoEvents
 from frugan.engine.run.run_folder import RunFolder
 from frugan.engine.run.training import Training
-from frugan.errors import checked
+from frugan.errors import BadInput, checked
 from frugan.planning.plan_space import PlanConstraints
 from frugan.progress import Say
 from frugan.recipe.recipe import Recipe
 from frugan.setup.recipe_setup import training_of
 from frugan.training.starting_weights import Start
 from frugan.wording import parse_size
+
+
+class NoStepFits(BadInput):
+    """The time is too short for a single step: nothing was trained."""
 
 
 @checked
