@@ -411,7 +411,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             run = Path(folder) / "run"
             took = trained(VARIANTS[name], features, fit, steps, given.seed, run)
-            scores = measured(max((run / "checkpoints").glob("step-*")) / EMA_FILE, fit, unseen)
+            with VARIANTS[name].in_place(features):  # its weights are of its own networks
+                scores = measured(max((run / "checkpoints").glob("step-*")) / EMA_FILE, fit, unseen)
             terms = last_terms(run)
         rounded = {key: round(value, 3) for key, value in (scores | terms).items()}
         entries.append({**asked, "pace": round(pace, 4), "steps": steps, **rounded, "cpu_seconds": round(took)})
