@@ -101,7 +101,7 @@ def train(
             keep=2,
             run=run,
             log=log,
-            steps=StepLog(log, run.checkpoints, rig.state.device, duration, words, sound, kept_time=kept_time, now=now),
+            steps=StepLog(log, run.checkpoints, rig.state.device, duration, words, sound, kept_time=kept_time),
             metadata={},
             backup_limits=backup_limits or BackupLimits(),
             kept={},

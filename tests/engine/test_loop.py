@@ -15,18 +15,8 @@ from contract.made_up import MadeUpFamily
 from contract.rig import FP16, Rig, assert_same
 from engine.runs import train
 from frugan.contract.phase import MicroBatch, Networks, PhaseState, Terms
-from frugan.engine.durations import Clock, Duration
-from frugan.engine.run.checkpoint import (
-    BackupLimits,
-    BestCheckpoints,
-    list_checkpoints,
-    newest_whole,
-    restore,
-    save_checkpoint,
-    verify,
-)
+from frugan.engine.run.checkpoint import BackupLimits, list_checkpoints, newest_whole, restore, save_checkpoint, verify
 from frugan.engine.run.events import read_events
-from frugan.engine.run.loop import Scoring
 from frugan.engine.run.tensor_files import digest
 from frugan.errors import BadInput, TrainingFailed
 from frugan.reporting.progress_line import describe
@@ -317,25 +307,9 @@ def test_an_interrupt_says_how_many_steps_are_lost(at: int, words: str, tmp_path
     def now() -> float:
         if rig.state.step == at:
             raise KeyboardInterrupt
-        return float(rig.state.step)
+        return 0.0
 
     with pytest.raises(KeyboardInterrupt, match=words):
         train(tmp_path, 9, rig=rig, now=now)
     *_, last = read_events(tmp_path / "events.jsonl")
     assert (last["event"], last["over"], last["at_once"], last["step"]) == ("stop", False, True, at)
-
-
-def test_a_score_is_no_part_of_a_step_but_of_the_time_that_is_left(tmp_path: Path) -> None:
-    rig, scoring_seconds = Rig.create(MadeUpFamily()), [0.0]
-
-    def take(*_: object) -> None:
-        scoring_seconds[0] += 50.0
-
-    best = BestCheckpoints(tmp_path / "best", "fid", 1)
-    scoring = Scoring(Clock(Duration.parse("4 steps"), 8), take, best, lambda *_: None, lambda *_: None)
-    _, events, _ = train(tmp_path, 9, rig=rig, scoring=scoring, now=lambda: rig.state.step + scoring_seconds[0])
-    steps = [event for event in events if event["event"] == "step"]
-    assert scoring_seconds == [100.0]  # after steps 4 and 8
-    assert {event["took_seconds"] for event in steps} == {1.0}
-    assert steps[3]["eta_seconds"] == 5.0
-    assert steps[5]["eta_seconds"] == pytest.approx(3 * (1 + 50 / 5))  # the mean of steps 2 to 6, with the score

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from reporting.test_report import made_run
 ABOUT = {"frugan": "0.1", "torch": "2", "machine": "here", "device": "cpu", "data": {}, "recipe": {}}
 
 
-def write_steps(log: EventLog, steps: Iterable[int]) -> None:
+def write_steps(log: EventLog, steps: range) -> None:
     for step in steps:
         phases = {"D": {"terms": {"real": float(step)}, "gradient_norm": 1.0, "loss_scale": 1.0, "skipped": 0}}
         numbers = {"images": 8 * step, "seconds": float(step), "images_per_second": 8.0, "eta_seconds": 60.0}

@@ -290,7 +290,6 @@ class Loop:
         if self._due and stop.asked:  # who waits for an end shall not wait for pictures first
             self._due = [action for action in self._due if action not in (Action.DRAW, Action.SCORE)]
         if self._due:
-            self.steps.read()  # the step has taken what it took until here: what is done now is no part of it
             action = self._due.pop(0)
             stop.doing = f"{_DOING[action]} of step {self.state.step:,}"
             return action

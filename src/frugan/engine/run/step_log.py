@@ -3,7 +3,7 @@
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -145,12 +145,6 @@ class StepTimer:
         self._since_look += seconds
         if len(self._times) >= RECENT:
             self._usual = min(self._usual, self._recent())
-
-    def between(self, seconds: float) -> None:
-        """Count what was done after the newest step, before another one began, to what steps take in all."""
-        if self._times:
-            self._times[-1] += seconds
-            self._since_look += seconds
 
     @property
     def seconds_per_step(self) -> float | None:
@@ -323,8 +317,6 @@ class StepLog:
     length: Length | None = None  # of the training in steps, which may be decided again; None: as `duration` says
     kept_time: KeptTime | None = None  # knows the time left of a training that keeps a time; None: it keeps none
     _pending: list[_Pending] = field(default_factory=list)
-    now: Callable[[], float] = time.perf_counter  # reads the clock, in seconds
-    _read_at: float | None = None  # when the newest step was read before another began; None: it was not
 
     @property
     def finite_steps(self) -> int:
@@ -335,9 +327,6 @@ class StepLog:
         """Note that a step begins, which ends the time of the one before it."""
         for pending in self._pending:
             pending.took = began - pending.began
-        if self._read_at is not None:
-            self.timer.between(began - self._read_at)
-            self._read_at = None
 
     def ran(self, step: Step, plan: Plan, readout: Readout, *, began: float, seconds: float, images: int) -> None:
         """Note that a step has been queued on the device, and the copy of its numbers started.
@@ -367,10 +356,7 @@ class StepLog:
             if phase.name in phases:
                 rate = step.settings[phase.optimizer].rate_at(step.course_at(readout.step - 1))
                 phases[phase.name]["learning_rate"] = rate
-        took = pending.took
-        if not took:
-            self._read_at = self.now()
-            took = self._read_at - pending.began
+        took = pending.took or time.perf_counter() - pending.began
         self.timer.add(took)
         card = self.card.taken()
         self.log.write(
