@@ -288,11 +288,11 @@ def starters() -> str:
 def little_time() -> str:
     """Changes of a short training from the weights that ship, and what each came to in equal time."""
     rows = [
-        [entry["set"], f"{entry['seconds']:g}", entry["variant"], f"{entry['steps']:,}"]
+        [entry["set"], f"{entry['seconds']:g}", entry["variant"], str(entry["seed"]), f"{entry['steps']:,}"]
         + [f"{entry[score]:.2f}" for score in ("two_sample", "sharp", "recall")]
         for entry in read("little-time.json")
     ]
-    return table(["pictures", "seconds", "training", "steps", "two-sample", "against all", "recall"], rows)
+    return table(["pictures", "seconds", "training", "seed", "steps", "two-sample", "against all", "recall"], rows)
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
