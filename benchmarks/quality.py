@@ -32,7 +32,8 @@ from frugan.engine.run.checkpoint import EMA_FILE
 from frugan.engine.run.events import read_events
 from frugan.metrics.digit_classifier import DigitClassifier, class_accuracy, trained_on_generated
 from frugan.metrics.diversity import ratios, within_class
-from frugan.metrics.scores import Moments, Statistics, frechet_distance, precision_recall
+from frugan.metrics.provenance import Statistics
+from frugan.metrics.scores import Moments, frechet_distance, precision_recall
 from frugan.metrics.two_sample import two_sample
 from frugan.progress import quiet
 from frugan.recipe.loading import load_recipe

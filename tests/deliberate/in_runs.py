@@ -34,7 +34,7 @@ FAULTS = (
     ),
     Fault(
         "other hosts' names are answered",
-        "reporting/report.py",
+        "reporting/report_server.py",
         '.partition(":")[0] not in NAMES:',
         '.partition(":")[0] in ("evil.example",):',
         "reporting/test_report.py::test_the_server_answers_get_and_head_alone",

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from frugan.evaluation.scorer import EvaluationOptions
-from frugan.metrics.scores import Provenance
+from frugan.metrics.provenance import Provenance
 from frugan.progress import quiet
 from frugan.sampling.generation import generating
 from frugan.sampling.generators import Opened, open_networks

@@ -20,7 +20,7 @@ from frugan.evaluation.evaluation import evaluate, truncation_curve
 from frugan.evaluation.reference import reference_of
 from frugan.evaluation.results import plot_truncation_curve, save_evaluations
 from frugan.metrics.feature_network import NamedFeatures
-from frugan.metrics.scores import Provenance
+from frugan.metrics.provenance import Provenance
 from frugan.progress import quiet
 from frugan.sampling.generators import Opened
 from frugan.sampling.requests import DrawRequest

@@ -7,7 +7,8 @@ import torch
 
 from frugan.data.digits import as_tensors, digits_set
 from frugan.metrics.feature_network import PixelFeatures
-from frugan.metrics.scores import Provenance, low_recall, precision_recall
+from frugan.metrics.provenance import Provenance
+from frugan.metrics.scores import low_recall, precision_recall
 
 
 def provenance(**changed: Any) -> Provenance:

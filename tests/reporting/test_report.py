@@ -19,17 +19,17 @@ from PIL import Image
 from frugan.engine.run.events import EventLog
 from frugan.engine.run.run_folder import RunFolder
 from frugan.errors import BadInput
-from frugan.metrics.scores import Provenance
+from frugan.metrics.provenance import Provenance
 from frugan.reporting.report import (
     PICTURE_BYTES,
     page,
     page_of,
     readers_of,
-    report_server,
     taken_scores,
     view,
     write_report,
 )
+from frugan.reporting.report_server import report_server
 from frugan.reporting.run_report import MOST_POINTS, Charts
 
 

@@ -18,7 +18,7 @@ from frugan.contract.family import GridRequest
 from frugan.contract.layers import GroupNormalised
 from frugan.data.formats.picture_set import PictureSet, picture_digest
 from frugan.errors import BadInput
-from frugan.metrics.scores import Statistics
+from frugan.metrics.provenance import Statistics
 from frugan.progress import quiet
 from frugan.sampling.generation import Sampler, generating
 from frugan.sampling.generators import Opened

@@ -404,7 +404,8 @@ def report(
 
     Several: frugan report runs/first runs/second --out comparison.html
     """
-    from frugan.reporting.report import report_server, write_report
+    from frugan.reporting.report import write_report
+    from frugan.reporting.report_server import report_server
 
     if not serve:
         print(write_report(runs, out, title=title, by=by))

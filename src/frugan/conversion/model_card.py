@@ -22,7 +22,8 @@ from frugan.engine.run.events import read_events
 from frugan.engine.run.run_folder import RunFolder
 from frugan.errors import BadInput, checked
 from frugan.files import read_json
-from frugan.metrics.scores import Provenance, half_width
+from frugan.metrics.provenance import Provenance
+from frugan.metrics.scores import half_width
 from frugan.progress import Say, quiet
 from frugan.recipe.loading import dump_recipe
 from frugan.recipes import shipped_weights

@@ -15,7 +15,7 @@ from frugan.evaluation.scorer import EvaluationOptions, features_of
 from frugan.metrics.feature_network import FeatureNetwork
 from frugan.metrics.inception import TORCHVISION
 from frugan.metrics.moments_file import FileMoments, read_moments
-from frugan.metrics.scores import NONE
+from frugan.metrics.provenance import NONE
 from frugan.progress import Progress, Say
 from frugan.recipe.recipe import Recipe
 from frugan.sampling.requests import known_classes

@@ -41,7 +41,8 @@ from frugan.evaluation.scorer import (
     too_few,
 )
 from frugan.metrics.feature_network import FeatureNetwork, Features, RowStore, temporary_rows
-from frugan.metrics.scores import NONE, REAL, Moments, Provenance, StreamingInceptionScore, StreamingMoments
+from frugan.metrics.provenance import NONE, REAL, Provenance
+from frugan.metrics.scores import Moments, StreamingInceptionScore, StreamingMoments
 from frugan.progress import USUAL_METRICS, Progress, Say, quiet
 from frugan.setup.devices import use_device
 from frugan.setup.networks import Weights

@@ -32,8 +32,9 @@ from frugan.metrics.feature_network import (
     load_named,
 )
 from frugan.metrics.moments_file import FileMoments
+from frugan.metrics.provenance import WITHOUT_WEIGHTS
 from frugan.metrics.public_weights import MissingWeights
-from frugan.metrics.scores import WITHOUT_WEIGHTS, Moments, Normal, StreamingMoments, ball_radii
+from frugan.metrics.scores import Moments, Normal, StreamingMoments, ball_radii
 from frugan.metrics.vision_transformers import TRANSFORMERS, file_of, load_transformer
 from frugan.progress import Say
 from frugan.wording import network_in_words

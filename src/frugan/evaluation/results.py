@@ -8,7 +8,7 @@ from frugan.engine.run.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.evaluation.scorer import Evaluation
 from frugan.files import atomic_file
-from frugan.metrics.scores import NONE
+from frugan.metrics.provenance import NONE
 from frugan.progress import Say
 
 

@@ -27,14 +27,12 @@ from frugan.metrics.control import Control
 from frugan.metrics.feature_network import FeatureNetwork, Features, PixelFeatures, RowStore, temporary_rows
 from frugan.metrics.leave_one_out import FEWEST
 from frugan.metrics.moments_file import FileMoments
+from frugan.metrics.provenance import MOST_WITHOUT_REAL, NONE, Provenance
 from frugan.metrics.scores import (
     DENSE_NEIGHBOURS,
-    MOST_WITHOUT_REAL,
     NEIGHBOURS,
-    NONE,
     SUBSET_SIZE,
     Moments,
-    Provenance,
     StreamingMoments,
     clip_distance,
     density_coverage,

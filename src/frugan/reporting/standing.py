@@ -6,7 +6,8 @@ from textwrap import shorten
 from types import MappingProxyType
 from typing import Any
 
-from frugan.metrics.scores import NONE, half_width
+from frugan.metrics.provenance import NONE
+from frugan.metrics.scores import half_width
 from frugan.wording import clock, count, family_name, judge_in_words, made_by, score_name, with_interval
 
 SECOND: Mapping[str, tuple[str, str]] = MappingProxyType(

@@ -13,7 +13,7 @@ from frugan.engine.plan import Layout
 from frugan.engine.state.working_weights import set_normalisation_batch, working_weights
 from frugan.engine.streams import derive_seed
 from frugan.errors import BadInput
-from frugan.metrics.scores import Rounding
+from frugan.metrics.provenance import Rounding
 from frugan.recipe.recipe import Recipe
 from frugan.sampling.requests import DrawRequest, check_draw, known_classes
 

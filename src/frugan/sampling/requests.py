@@ -8,7 +8,7 @@ from pathlib import Path
 from frugan.contract.family import GridRequest, Noise
 from frugan.data.formats.decoding import MOST_PIXELS
 from frugan.errors import BadInput, checked
-from frugan.metrics.scores import Rounding, Statistics
+from frugan.metrics.provenance import Rounding, Statistics
 from frugan.progress import STANDING_BATCHES
 from frugan.recipe.recipe import Recipe
 from frugan.reporting.grids import TITLE_HEIGHT, that_fit

@@ -25,7 +25,8 @@ from frugan.conversion.model_card import FILES, CardFacts, Scored, card_text, wr
 from frugan.engine.run.events import EventLog
 from frugan.engine.run.tensor_files import write_tensors
 from frugan.errors import BadInput
-from frugan.metrics.scores import REAL, Provenance, proportion_half_width
+from frugan.metrics.provenance import REAL, Provenance
+from frugan.metrics.scores import proportion_half_width
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.reporting.grids import ROWS_KEYWORD

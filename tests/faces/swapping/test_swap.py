@@ -24,8 +24,7 @@ from frugan.faces.data.face import FaceType, FaceTypeOption
 from frugan.faces.data.faceset import open_faceset, pack_faceset
 from frugan.faces.data.swap import FaceSwap
 from frugan.faces.swapping.composing import Look, MaskMode, compose
-from frugan.faces.swapping.correspondence import likeness
-from frugan.faces.swapping.frames import SUFFIXES, Frame, find_frames, write_frame
+from frugan.faces.swapping.frames import SUFFIXES, Frame, find_frames, likeness, write_frame
 from frugan.faces.swapping.swap import MaskNetwork, Swapper, swap_frames
 from frugan.progress import Say
 from frugan.recipe.loading import load_recipe
