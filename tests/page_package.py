@@ -1,7 +1,9 @@
 """Packages that pages of the docs show, installed as the pages have them."""
 
 import re
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import invalidate_caches
 from pathlib import Path
 
@@ -28,12 +30,21 @@ def write_module(page: str, folder: Path) -> None:
     invalidate_caches()
 
 
+@contextmanager
+def importable(folder: Path) -> Iterator[None]:
+    """Have the packages of a folder, which are forgotten afterwards: another test may bring others of their names."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        yield
+    for file in folder.glob("*.py"):
+        sys.modules.pop(file.stem, None)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def families_of_pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Have the families installed that pages show, for a module that imports this."""
     folder = tmp_path_factory.mktemp("families")
     write_module("adding-a-loss.md", folder)
     write_module("adding-a-regulariser.md", folder)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(folder))
+    with importable(folder):
         yield

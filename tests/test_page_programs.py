@@ -13,7 +13,7 @@ import torch
 
 import frugan
 from frugan.engine.run.events import read_events
-from page_package import DOCS, python_blocks, write_module
+from page_package import DOCS, importable, python_blocks, write_module
 from training.pictures import write_pictures
 
 ROOT = DOCS.parent
@@ -28,16 +28,12 @@ def pictures(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder for packages, which are forgotten afterwards."""
+def site(tmp_path: Path) -> Iterator[Path]:
+    """A folder for packages."""
     folder = tmp_path / "site"
     folder.mkdir()
-    monkeypatch.syspath_prepend(str(folder))
-    before = set(sys.modules)
-    yield folder
-    for name in set(sys.modules) - before:
-        if "." not in name:
-            sys.modules.pop(name)
+    with importable(folder):
+        yield folder
 
 
 def losses(run: Path) -> set[str]:
