@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -304,7 +305,9 @@ def test_a_picture_is_looked_for_and_kept(page: Asking) -> None:
     assert (begun["name"], begun["steps"]) == ("My-picture", 3)
     going = ended(page)
     assert going["error"] == ""
-    assert going["result"]["after"] < going["result"]["before"]
+    numbers = re.search(r": distance (\S+), where the mean picture has (\S+) \(features: ", going["result"]["nearness"])
+    assert numbers is not None
+    assert float(numbers[1]) < float(numbers[2])
     assert len(going["result"]["pictures"]) == 3
     assert "--project My-picture.png --space w+ --steps 3" in going["result"]["command"]
     assert page.get(f"/explore/about?source={STYLED}").json["kept"] == ["My-picture"]

@@ -313,7 +313,7 @@ const explore = (() => {
         about = await ask(opened(about.source)) || about;
         show(group("Found", make("div", { className: "strip" }, ...found.pictures.map((src, at) => (
           make("figure", {}, image(src, titles[at]), make("figcaption", { textContent: titles[at] }))))),
-        make("small", { textContent: `Kept as ${going.name}. Distance ${found.after.toPrecision(2)}, from ${found.before.toPrecision(2)} at the beginning.` })), found);
+        make("small", { textContent: `What was found is ${found.nearness}. Kept as ${going.name}.` })), found);
         break;
       }
     };

@@ -314,7 +314,7 @@ class Latents:
         step = explorer.opened.weights.step
         told = retold_projection(_source(explorer), [Path(f"{going.name}.png")], OUT, step, choice)
         pictures = [address(pixels(picture).numpy()) for picture in (found.target, found.start, found.picture)]
-        return {"pictures": pictures, "before": found.before, "after": found.after, **_lower(told)}
+        return {"pictures": pictures, "nearness": found.nearness, **_lower(told)}
 
     def begun(self, source: str, name: str, steps: int, space: str, features: str) -> ProjectionJob:
         """A projection to be carried out; of a name that no other has.

@@ -96,9 +96,11 @@ class Projection:
     @property
     def nearness(self) -> str:
         """Say how near what was found is, by the distance of a picture that is of nothing in particular."""
-        if self.after <= NEAR * self.before:
-            return "near"
-        return "somewhat alike" if self.after <= ALIKE * self.before else "hardly nearer than the mean picture"
+        near = "hardly nearer than the mean picture"
+        if self.after <= ALIKE * self.before:
+            near = "near" if self.after <= NEAR * self.before else "somewhat alike"
+        distances = f"distance {self.after:.3g}, where the mean picture has {self.before:.3g}"
+        return f"{near}: {distances} (features: {self.features})"
 
     def walk(self, count: int) -> Points:
         """Return `count` points along the search; the way from the mean to its start is a sixth of them."""
@@ -239,10 +241,7 @@ def project(
                     progress(before * of + done, len(files) * of)
 
             found = search(explorer, target, space=space, steps=steps, features=features, progress=all_steps)
-            lines.append(
-                f"{file}: {found.nearness}: distance {found.after:.3g}, where the mean picture has {found.before:.3g} "
-                f"(features: {found.features}), in {found.space} after {found.steps} steps"
-            )
+            lines.append(f"{file}: {found.nearness}, in {found.space} after {found.steps} steps")
             paths.append(folder / f"{file.stem}.safetensors")
             explorer.write(found.points, paths[-1], found.told)
             found_of.append(found)
