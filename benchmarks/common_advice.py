@@ -28,6 +28,7 @@ from frugan.faces.data.drawn_faces import SIDE_PIXELS
 from frugan.nn.spectral_norm import SpectralNorm, power_iteration
 from frugan.objectives import gaussian_blur
 from frugan.planning.prediction import predict
+from frugan.progress import quiet
 from frugan.recipe.loading import load_recipe
 from frugan.setup.networks import Weights, networks_from
 from frugan.setup.recipe_setup import training_of
@@ -243,7 +244,7 @@ def power_iterations() -> list[dict[str, Any]]:
         digits, _ = split_digits(0)
         data = {"images": digits_set(32, digits)}
         run = Path(folder) / "run"
-        train("biggan-digits-32", data, run, overrides=words, options=TrainingOptions(device="cpu"))
+        train("biggan-digits-32", data, run, overrides=words, options=TrainingOptions(device="cpu"), say=quiet)
         networks = networks_from(Weights.open(run).trained)
     random = torch.Generator().manual_seed(0)
     layers = [each for network in networks.values() for each in network.modules() if isinstance(each, SpectralNorm)]

@@ -31,6 +31,7 @@ from frugan.faces.data.face import Face, FaceType
 from frugan.faces.data.faceset import open_faceset
 from frugan.faces.data.relabel import MASK_SIDE, encoded_mask
 from frugan.faces.xseg.samples import aligned, read_labelled
+from frugan.progress import quiet
 from frugan.recipe.loading import load_recipe
 from frugan.setup.networks import Weights, networks_from
 from frugan.training.run import TrainingOptions
@@ -69,7 +70,7 @@ def main() -> None:
         )
         began, cpu = time.perf_counter(), time.process_time()
         recipe = load_recipe("xseg-small", [*arguments.fields, f"training.seed={seed}"])
-        train(recipe, labelled, run, options=TrainingOptions(device="cpu"))
+        train(recipe, labelled, run, options=TrainingOptions(device="cpu"), say=quiet)
         took = {"seconds": round(time.perf_counter() - began), "cpu_seconds": round(time.process_time() - cpu)}
         measured = scores(run, judged)
         entries.append(

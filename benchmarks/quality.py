@@ -34,6 +34,7 @@ from frugan.metrics.digit_classifier import DigitClassifier, class_accuracy, tra
 from frugan.metrics.diversity import ratios, within_class
 from frugan.metrics.scores import Moments, Statistics, frechet_distance, precision_recall
 from frugan.metrics.two_sample import two_sample
+from frugan.progress import quiet
 from frugan.recipe.loading import load_recipe
 from frugan.reporting.grids import write_grid
 from frugan.sampling.generation import generating
@@ -109,8 +110,8 @@ def main() -> None:
 def run(given: argparse.Namespace, seed: int, folder: Path) -> list[dict[str, object]]:
     """Train once and measure at the end, and along the way if that is asked for."""
     every = given.every or "1000000 steps"
-    quiet = ["saving.snapshot_every=1000000 steps", "saving.checkpoint_every=1000000 steps"]
-    words = [f"training.seed={seed}", f"saving.backup_every={every}", *quiet, *given.overrides]
+    rarely = ["saving.snapshot_every=1000000 steps", "saving.checkpoint_every=1000000 steps"]
+    words = [f"training.seed={seed}", f"saving.backup_every={every}", *rarely, *given.overrides]
     recipe = load_recipe(given.recipe, words)
     needs = next(iter(recipe.kind.sources(recipe.networks, recipe.objective).values()))
     fit, unseen = load_set(given.set, needs.resolution, given.archive, given.drawn)
@@ -123,7 +124,7 @@ def run(given: argparse.Namespace, seed: int, folder: Path) -> list[dict[str, ob
         recipe = load_recipe(given.recipe, [*words, f"networks.classes={classes or 'none'}"])
     began, began_cpu = time.perf_counter(), time.process_time()
     with HalfProducts() if recipe.training.precision == "fp16" else nullcontext():  # as a card's, on a processor
-        train(recipe, {"images": fit}, folder, options=TrainingOptions(device="cpu"))
+        train(recipe, {"images": fit}, folder, options=TrainingOptions(device="cpu"), say=quiet)
     took, took_cpu = time.perf_counter() - began, time.process_time() - began_cpu
     checkpoints = sorted((folder / "backups").glob("step-*")) + sorted((folder / "checkpoints").glob("step-*"))[-1:]
     return [

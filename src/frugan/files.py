@@ -121,10 +121,10 @@ def refuse_lack_of_room(path: Path, needed_bytes: float, use: str, cure: str) ->
         )
 
 
-def refuse_existing(path: Path, *, replace: bool) -> None:
-    """Raise BadInput if `path` exists and shall not be replaced."""
+def refuse_existing(path: Path, *, replace: bool, argument: str = "replace") -> None:
+    """Raise BadInput if `path` exists and shall not be replaced; `argument` is what says so in Python."""
     if path.exists() and not replace:
-        raise BadInput(f"{path}: is there already; choose another path, or add --replace")
+        raise BadInput(f"{path}: is there already; choose another path, or add --replace ({argument}=True in Python)")
 
 
 def refuse_full(folder: Path, use: str) -> None:

@@ -13,6 +13,8 @@ def quiet(_: object) -> None:
     """Ignore a line."""
 
 
+LINE_SECONDS = 10.0
+"""Seconds between two lines that tell how far something is, where there is no terminal for a line that moves."""
 METRICS = ("fid", "is", "kid", "pr", "dc", "intra-fid", "cmmd", "ppl", "eqt", "eqt-frac", "eqr", "two-sample")
 USUAL_METRICS = ("fid", "is", "kid", "pr")
 STANDING_BATCHES = 16

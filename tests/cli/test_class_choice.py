@@ -54,6 +54,7 @@ def test_a_class_that_is_called_all_is_that_class(capsys: pytest.CaptureFixture[
     ("names", "text", "message"),
     [
         (("cat", "Dog"), "dog", "did you mean 'Dog'"),
+        (("flowers", "plants", "rocks", "vehicles"), "cats", "the classes are flowers, plants, rocks, vehicles; or"),
         (("cat", "Dog"), "horse", "the classes are cat, Dog; or give numbers"),
         (tuple(f"name {i}" for i in range(20)), "zzz", "and 8 more"),
         ((), "cat", "keep no class names; expected numbers"),

@@ -17,6 +17,7 @@ import pytest
 from cli.calling import Frugan
 from faults.small_runs import OUTSIDE, minigan_and_pictures
 from frugan.cli.main import run
+from frugan.engine.run.run_folder import RunFolder
 from frugan.faces.data.faceset import find_facesets, open_faceset
 from frugan.recipe.loading import load_recipe
 from frugan.recipes import built_in
@@ -58,6 +59,29 @@ def test_sample_grids_are_named_where_some_were_drawn(
     assert f"the same command goes on\nNext: frugan sample {out} --out samples" in frugan(*words).stdout
     (out / "samples").mkdir()
     assert f"Sample grids: {out / 'samples'}. Next: frugan sample {out} --out samples" in frugan(*words).stdout
+
+
+def test_after_masks_were_learnt_they_can_be_seen_and_put_into_faces(
+    frugan: Frugan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    out.mkdir()
+
+    def next_lines(*overrides: str) -> str:
+        RunFolder(out).write_recipe(load_recipe("xseg-small", overrides).model_dump(mode="json"))
+        return frugan("train", "xseg-small", "--data", str(tmp_path), "--out", str(out)).stdout
+
+    done = TrainingResult(out, step=3, finished=True, seconds=5.0, threads=1)
+    monkeypatch.setattr(training, "train", lambda *_, **__: done)
+    told = next_lines()
+    assert f"Next: frugan masks show {tmp_path} --out masks.png --with {out}\n" in told
+    assert f"\n  frugan masks apply {tmp_path} {out} --out masked\n" in told
+    assert "frugan sample" not in told
+    faces = tmp_path / "data_dst" / "aligned"
+    faces.mkdir(parents=True)
+    assert f"Next: frugan masks show {faces} --out masks.png" in next_lines()
+    # while it is pretrained it finds no masks yet
+    assert f"Next: frugan sample {out} --data {tmp_path} --out samples" in next_lines("objective.pretrain=true")
 
 
 @pytest.fixture
@@ -105,6 +129,24 @@ def test_recipes_as_json_and_table(frugan: Frugan) -> None:
     assert {row["trained"] for row in listed} == {"by us", "by its authors", "never"}
     table = frugan("recipes").stdout
     assert all(name in table for name in by_name)
+
+
+def test_recipes_that_fit_a_card(frugan: Frugan) -> None:
+    """A card of 6 GB is not offered what takes 8, and one without half-precision units has the other column's word."""
+    listed = {row["name"]: row for row in json.loads(frugan("recipes", "--json").stdout)}
+    for card, key in (("rtx-2060", "smallest_card_gib"), ("gtx-1060", "smallest_fp32_card_gib")):
+        fitting = {row["name"] for row in json.loads(frugan("recipes", "--card", card, "--json").stdout)}
+        assert fitting == {name for name, row in listed.items() if row[key] and row[key] <= 6}
+        assert fitting < listed.keys()
+    table = frugan("recipes", "--card", "RTX 2060").stdout
+    assert "biggan-imagenet-256" in table
+    assert "biggan-imagenet-512" not in table
+    assert "frugan plan NAME --card 'RTX 2060'" in table
+    assert "smaller than the cards in this list" in frugan("recipes", "--card", "gtx-1060-3").stdout
+    assert "frugan recipes --card rtx-2060" in frugan("plan", "--card", "rtx-2060").stderr
+    refused = frugan("recipes", "xseg", "--card", "rtx-2060")
+    assert refused.returncode == 2
+    assert "frugan plan xseg --card rtx-2060" in refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -261,7 +303,10 @@ def test_no_sample_is_lost_to_another_one(
     (tmp_path / name).write_text("mine", "utf-8")
     result = frugan("sample", str(run_folder), "--out", str(tmp_path), "--device", "cpu", *words)
     assert result.returncode == 2
-    assert f"{tmp_path / name}: is there already; choose another path, or add --replace" in result.stderr
+    assert (
+        f"{tmp_path / name}: is there already; choose another path, or add --replace (replace_files=True in Python)"
+        in result.stderr
+    )
     assert [(path.name, path.read_text("utf-8")) for path in tmp_path.iterdir()] == [(name, "mine")]
 
 
@@ -396,8 +441,17 @@ def test_drawn_faces_become_a_workspace(frugan: Frugan, tmp_path: Path) -> None:
     assert list(out.parent.iterdir()) == [out]
 
 
+@pytest.mark.parametrize(("before", "name"), [([], ""), (["biggan-cifar10-32"], ""), ([], "src=")])
+def test_a_path_that_the_shell_has_split_is_named(before: list[str], name: str, tmp_path: Path, frugan: Frugan) -> None:
+    (tmp_path / "my nice pictures").mkdir()
+    refused = frugan("train", *before, "--data", f"{name}{tmp_path / 'my'}", "nice", "pictures")
+    assert refused.returncode == 2
+    assert f"needs quotation marks: --data '{name}{tmp_path / 'my nice pictures'}'" in refused.stderr
+
+
 @pytest.mark.parametrize(
-    ("lost", "words"), [((), "what was saved before is whole"), (("2 steps must be done again",), "2 steps must be")]
+    ("lost", "words"),
+    [((), "what was saved before, if anything, is"), (("2 steps must be done again",), "2 steps must be")],
 )
 def test_an_interrupt_is_told(
     lost: tuple[str, ...], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

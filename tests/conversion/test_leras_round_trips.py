@@ -136,6 +136,8 @@ def test_an_imported_model_is_trained_for_a_time_that_counts_from_the_import(
     training = load_recipe(str(run)).training
     assert (str(training.time), str(training.duration)) == ("2s", f"{result.step} steps")
     assert not any("1,000,000,000" in line for line in said)
+    model, _ = back(run, tmp_path / "again")  # a time has no number of iterations
+    assert model.options["target_iter"] == 0
 
 
 @pytest.mark.long

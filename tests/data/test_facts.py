@@ -36,11 +36,37 @@ def test_sizes_classes_colours_and_what_is_there_twice(tmp_path: Path) -> None:
     assert facts.class_counts == (20, 15)
     assert (facts.sides(whole=False).min(), facts.sides(whole=True).max()) == (HEIGHT, WIDTH)
     assert facts.oblong == pytest.approx(34 / 35)
-    assert (facts.grey, facts.transparent, facts.duplicates) == (False, 1, 1)
+    assert (facts.grey, facts.transparent, len(facts.duplicates)) == (False, 1, 1)
     assert str(facts) == (
         "35 of 30 pixels, 2 classes of 15 to 20, in colour, 3% transparent in places, 1 duplicate among 35 looked at, "
         "which stay in the set"
     )
+    assert facts.duplicate_lines == (
+        "warning: the same picture in two classes: a/3.png = b/again.png; the network is told that it is both: leave "
+        "it in one of them",
+    )
+
+
+def test_what_is_there_twice_is_named_and_what_only_looks_alike_when_small_is_not(tmp_path: Path) -> None:
+    pictures = {f"{at:02}.png": _noise(at) for at in range(20)} | {f"again {at}.png": _noise(0) for at in range(7)}
+    almost = np.asarray(_noise(1, width=WIDTH * 40)).copy()
+    pictures["large.png"] = Image.fromarray(almost)
+    almost[0, 0, 0] ^= 1
+    pictures["almost.png"] = Image.fromarray(almost)
+    facts = look_at(_folder(tmp_path, pictures))
+    assert len(facts.duplicates) == 7
+    named = ", ".join(f"00.png = again {at}.png" for at in range(5))
+    assert facts.duplicate_lines == (f"duplicates: {named} and 2 more",)
+
+
+def test_a_set_without_files_names_its_pictures_by_number() -> None:
+    stored = np.random.default_rng(0).integers(0, 256, (30, 3, 8, 8), np.uint8)
+    stored[20], stored[7] = stored[4], stored[5]
+    labels = np.arange(30) // 15
+    facts = look_at(PictureSet(stored, labels, ("a", "b"), True, picture_digest(stored, labels)))
+    within, across = facts.duplicate_lines
+    assert within == "duplicates: picture 5 = picture 7"
+    assert "two classes: picture 4 = picture 20;" in across
 
 
 def test_one_folder_is_no_class_and_a_picture_that_cannot_be_read_does_not_count(tmp_path: Path) -> None:
@@ -79,7 +105,7 @@ def test_what_vanishes_on_its_background(tmp_path: Path) -> None:
     folder = _folder(tmp_path, pictures | {"dark.png": Image.fromarray(white // 2)})
     on_white, seen = look_at(folder, background=WHITE), look_at(folder)
     assert (on_white.transparent, on_white.vanished) == (21, 20)
-    assert (seen.background, seen.transparent, seen.vanished, seen.duplicates) == (BLACK, 21, 0, 0)
+    assert (seen.background, seen.transparent, seen.vanished, seen.duplicates) == (BLACK, 21, 0, ())
     assert look_at(folder, background=background("red")).vanished == 0
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -23,6 +24,17 @@ def test_archives_single_pictures_and_others(tmp_path: Path, picture: Callable[.
     for name, message in [("one.png", "one picture"), ("cifar-10-binary.tar.gz", "unpack"), ("weights.pt", "none of")]:
         with pytest.raises(BadInput, match=message):
             open_source(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["mine.npy", "mine.npz"])
+def test_arrays_of_numpy_are_opened_in_python(name: str, tmp_path: Path) -> None:
+    arrays = np.zeros((4, 3, 32, 32), np.uint8)
+    if name.endswith("y"):
+        np.save(tmp_path / name, arrays)
+    else:
+        np.savez(tmp_path / name, arrays)
+    with pytest.raises(BadInput, match=rf"{name} holds NumPy's arrays; .*frugan\.PictureSet\.from_arrays"):
+        open_source(tmp_path / name)
 
 
 @pytest.mark.parametrize(

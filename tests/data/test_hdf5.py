@@ -50,7 +50,7 @@ IMGS = np.zeros((3, 3, 8, 8), np.uint8)
 @pytest.mark.parametrize(
     ("datasets", "message"),
     [
-        ({"labels": np.zeros(3, np.int64)}, "no dataset `imgs`"),
+        ({"labels": np.zeros(3, np.int64)}, "no dataset `imgs`; expected .*, as BigGAN-PyTorch's make_hdf5"),
         ({"imgs": IMGS}, "no dataset `labels`"),
         ({"imgs": IMGS, "labels": np.zeros(2, np.int64)}, r"imgs uint8 \[3, 3, 8, 8\] and labels int64 \[2\]"),
         ({"imgs": IMGS.astype(np.float32), "labels": np.zeros(3, np.int64)}, "imgs float32"),

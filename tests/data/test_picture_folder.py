@@ -118,6 +118,12 @@ without_heif = pytest.mark.skipif(READS_HEIF, reason="HEIC is read here")
 
 
 @without_heif
+def test_text_that_is_called_heic_gets_no_advice(folder: MakeFolder) -> None:
+    source = open_source(folder({"1.png": SMALL, "2.HEIC": b"only some text"}))
+    assert source.lines == ("1 file of other kinds ignored: .heic by name alone 1",)
+
+
+@without_heif
 def test_heic_is_named_with_what_reads_it(folder: MakeFolder) -> None:
     heic = b"\0\0\0\x18ftypheic"
     source = open_source(folder({"a/1.png": SMALL, "b/1.png": SMALL, "b/2.heic": heic, "b/3.jpg": heic}))

@@ -570,10 +570,24 @@ FAULTS = (
         "engine/test_best_checkpoints.py -k compare",
     ),
     Fault(
+        "the scores of a named recipe come by its steps, however few there is time for",
+        "training/kept_time.py",
+        'if isinstance(every, Duration) and (every.unit != "seconds" or every.amount > seconds):',
+        "if False:",
+        "training/test_runs_that_keep_a_time.py -k follows_the_time",
+    ),
+    Fault(
+        "sheets take as much of a training as a share of its length asks for",
+        "engine/durations.py",
+        "((is_due or is_round) and since >= self._least_wait)",
+        "is_due or is_round",
+        "engine/test_clock.py -k dozen",
+    ),
+    Fault(
         "a judge that sees nothing scores all the same",
         "evaluation/scorer.py",
-        "if test.blind is None:",
-        "if True:",
+        "return judged, {} if test.blind is not None else",
+        "return judged,",
         "evaluation/test_two_sample_scores.py -k left_out",
     ),
     Fault(

@@ -82,14 +82,14 @@ FAULTS = (
     ),
     Fault(
         "a pak's index has landmarks that were rounded",
-        "faces/data/faceset.py",
+        "faces/data/faceset_pak.py",
         "landmarks[number] = _unrounded(face, jpeg)",
         "landmarks[number] = face.landmarks",
         "faces/data/test_faceset_pak.py -k byte_for_byte",
     ),
     Fault(
         "masks of all faces of a pak share a dtype",
-        "faces/data/faceset.py",
+        "faces/data/faceset_pak.py",
         "None if mask is None else mask.view(byte)",
         "mask",
         "faces/data/test_faceset_pak.py -k byte_for_byte",

@@ -104,10 +104,17 @@ FAULTS = (
         "page/test_queue.py -k works_it_off",
     ),
     Fault(
+        "a run that was changed waits for those of terminals",
+        "page/queue.py",
+        "if (name == waiting.run or not waiting.at_once) and",
+        "if",
+        "page/test_queue.py -k beside_those_of_terminals",
+    ),
+    Fault(
         "the queue does not wait for what trains elsewhere",
         "page/queue.py",
-        'return "wait" if busy else waiting[0]',
-        "return waiting[0]",
+        "            if (name == waiting.run or not waiting.at_once) and owners.process(path) is not None\n",
+        "            if False\n",
         "page/test_queue.py -k trained_elsewhere",
     ),
     Fault(

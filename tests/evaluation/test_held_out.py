@@ -40,7 +40,7 @@ def with_test_pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_while_training(with_test_pictures: Path) -> None:
     events = read_events(with_test_pictures / "run" / "events.jsonl")
     (of,) = [event["provenance"] for event in events if event["event"] == "metrics"]
-    assert (of["real"], of["split"], of["data"]) == (12, "held out", "the training set")
+    assert (of["real"], of["split"], of["data"]) == (12, "held out", "the run's pictures")
 
 
 def test_of_the_run_afterwards(with_test_pictures: Path, said: list[str]) -> None:

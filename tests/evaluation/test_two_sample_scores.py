@@ -54,13 +54,42 @@ def test_it_needs_no_feature_network(scored: Path, said: list[str]) -> None:
         "two-sample sees a blur of 0.5 pixels, 10% of another picture laid over, colours off by"
     )
     assert of.measured_by == f"two-sample: {of.judge}"
-    assert not [line for line in said if "features" in line or "warning" in line]
+    assert not [line for line in said if "features" in line or "warning" in line or "in place of" in line]
     assert evaluate(scored / "run", pictures, OPTIONS, say=quiet) == found
-    all_there_are = evaluate(scored / "run", pictures, replace(OPTIONS, samples=50_000), say=quiet).provenance
+    all_there_are = evaluate(scored / "run", pictures, replace(OPTIONS, samples=400), say=said.append).provenance
     assert (all_there_are.samples, all_there_are.judge[:11]) == (74, "74 pictures")
+    fewer = "two-sample: 74 samples in place of 400, as they are judged against a half of the 150 real pictures"
+    assert said.count(fewer) == 1
     real = evaluate_real(pictures, OPTIONS, say=quiet)
     assert real.scores["two_sample"] == found.scores["two_sample_real"]
     assert real.provenance.judge == of.judge
+
+
+def test_what_it_is_at_is_told(scored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judged, "FEWEST_FOR_NETWORKS", 60)
+    monkeypatch.setattr(judged, "control_of", lambda sees, real: Control({"blur": sees(real) or 0.5, "blend": 0.1}))
+    monkeypatch.setattr(judged, "remembered", lambda _, find: find())
+    steps: dict[str, list[tuple[int, int]]] = {}
+
+    def moved(done: int, of: int) -> None:
+        next(reversed(steps.values())).append((done, of))
+
+    pictures = noise(150)
+    evaluate(
+        scored / "run", pictures, OPTIONS, say=quiet, progress=moved, stage=lambda name: steps.__setitem__(name, [])
+    )
+    samples, control, generated, real = (
+        "two-sample: drawing samples",
+        "two-sample: control, 1 of at most 10",
+        "two-sample: judging the samples",
+        "two-sample: judging real pictures, for comparison",
+    )
+    assert list(steps) == ["reading real pictures", samples, control, generated, real]
+    assert steps[samples][-1] == (64, 64)
+    assert all(steps[stage] == [(done, 24) for done in range(1, 25)] for stage in (control, generated, real))
+    of_real: list[str] = []
+    evaluate_real(pictures, OPTIONS, say=quiet, stage=of_real.append)
+    assert of_real == ["reading real pictures", "two-sample: control, 1 of at most 10", real]
 
 
 def test_precision_by_pixels_has_the_real_pictures_beside_it_and_says_when_it_flatters() -> None:
@@ -161,7 +190,7 @@ def test_what_a_judge_that_sees_nothing_says_is_left_out(
 
 def test_the_command_says_it_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(judged, "FEWEST_FOR_NETWORKS", 60)
-    monkeypatch.setattr(judged, "two_sample", lambda first, _, judge: TwoSample((0.5, 0.52, 0.54), len(first)))
+    monkeypatch.setattr(judged, "two_sample", lambda first, *_: TwoSample((0.5, 0.52, 0.54), len(first)))
     pictures = write_pictures(tmp_path / "pictures", each=60, side=16)
     words = ["evaluate", "--real", str(pictures), "--resolution", "16", "--metrics", "two-sample", "--device", "cpu"]
     monkeypatch.setattr(judged.TwoSampleTest, "control", Control({"blur": 0.5, "blend": None, "colour": 8}))

@@ -305,7 +305,8 @@ def test_the_number_of_workers_does_not_matter(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "overrides", "message"),
     [
-        (None, (), "no pictures given for 'dst'"),
+        (None, (), "data: expected str or Path or"),
+        ({}, (), "no pictures given for 'dst'"),
         ({"src": FACES}, (), "no pictures given for 'dst'"),
         ({"src": FACES, "dst": FACES, "more": FACES}, (), "unknown name"),
         ("/does/not/exist", (), "is no folder; expected a DeepFaceLab workspace"),

@@ -2,18 +2,19 @@
 
 import shutil
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import cv2
+import numpy as np
 import pytest
 
 from faces.data.golden_faces import GOLDEN
 from faults.processes import CPU, events
 from faults.small_runs import OUTSIDE, minigan_and_pictures
-from frugan.data.formats.picture_set import refuse_many_lost
+from frugan.data.formats.source import refuse_many_lost
 from frugan.engine.run.checkpoint import list_checkpoints
 from frugan.engine.run.events import Event
 from frugan.errors import BadInput
@@ -21,6 +22,7 @@ from frugan.faces.data import geometry, sample
 from frugan.faces.data.batches import FaceBatches, FaceOrder
 from frugan.faces.data.face import FaceType, SampleSettings
 from frugan.faces.data.faceset import Faceset, open_faceset, pack_faceset
+from frugan.faces.data.relabel import relabel
 from frugan.faces.data.sample_processes import SampleProcesses
 from frugan.reporting.report import page_of
 from frugan.training.training import train
@@ -85,7 +87,7 @@ def test_faces_that_vanish_or_turn_bad_give_way_to_others(faces: Path, workers: 
         assert len(batches.passed_over) == 2
 
 
-def _with_broken_masks(faceset: Faceset, places: range) -> Faceset:
+def _with_broken_masks(faceset: Faceset, places: Collection[int]) -> Faceset:
     """Their header is that of a PNG, and nothing follows."""
     mask = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII", 13, b"IHDR", 64, 64) + bytes(9)
     return replace(
@@ -109,9 +111,37 @@ def test_a_mask_that_cannot_be_decoded_lets_another_face_stand_in(faces: Path, w
 
 
 def test_broken_faces_in_a_row_name_their_side(faces: Path) -> None:
+    why = rf"^data src: \d+ pictures of {FACES} cannot be read or used; the last: {faces}: .*: its XSeg mask cannot be"
     with _batches(_with_broken_masks(open_faceset(faces), range(FACES)), 0) as batches:  # noqa: SIM117
-        with pytest.raises(BadInput, match=rf"^data src: {faces}: .*: its XSeg mask cannot be decoded"):
+        with pytest.raises(BadInput, match=why):
             batches.take(0, 1)
+
+
+def test_a_tenth_may_be_lost_in_a_row(faces: Path) -> None:
+    faceset = open_faceset(faces)
+    order, _ = FaceOrder(FACES, seed=0, name="src").places(0, 1)
+    broken = [(int(order[0]) + offset) % FACES for offset in range(FACES // 10)]
+    with _batches(_with_broken_masks(faceset, broken), 0) as batches:
+        batches.take(0, 1)
+        assert len(batches.passed_over) == FACES // 10
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_faces_that_are_written_anew_are_read_again(faces: Path, tmp_path: Path, packed: bool) -> None:
+    """As by `frugan masks apply --in-place` while a training reads them."""
+    where = pack_faceset(open_faceset(faces), tmp_path / "faceset.pak") if packed else faces
+    faceset = open_faceset(where)
+    with _batches(faceset, 0) as batches, _batches(faceset, 0) as whole:
+        before = whole.take(0, FACES)
+        assert batches.rewritten == 0
+        mask = cv2.imencode(".png", np.full((256, 256), 255, np.uint8))[1].tobytes()
+        masked = ((at, replace(face, xseg_mask=mask)) for at, face in enumerate(faceset.faces) if at < 10)
+        relabel(faceset, "xseg_mask", masked, None, None)
+        assert open_faceset(where).digest != faceset.digest
+        after = batches.take(0, FACES)
+        assert batches.passed_over == {}
+        assert all(before[part].equal(after[part]) for part in before)
+        assert batches.rewritten == (FACES if packed else 10)
 
 
 def test_what_opencv_cannot_do_lets_another_face_stand_in(faces: Path, monkeypatch: pytest.MonkeyPatch) -> None:

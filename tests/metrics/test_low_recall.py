@@ -35,7 +35,7 @@ def provenance(**changed: Any) -> Provenance:
 
 def test_the_collapse_that_was_measured_and_not_said() -> None:
     line = low_recall({"precision": 0.87, "recall": 0.12}, provenance()) or ""
-    assert line.startswith("recall 0.12 is far below precision 0.87: the pictures are good but show little")
+    assert line.startswith("recall 0.12 is far below precision 0.87: the pictures show little of")
     assert "docs/training-well.md" in line
     assert "runcation" not in line
     assert "Truncation 0.5 narrows variety by itself" in (

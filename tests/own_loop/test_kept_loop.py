@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 import frugan
+from frugan.errors import BadInput
 from frugan.stepmemory.measurement import Measurement
 from frugan.stepmemory.tracker import Tracker, tensors_of
 from frugan.training.own_loop import dataless_step
@@ -218,10 +219,30 @@ def test_a_loss_that_trainer_would_add_up_whole_is_said(
         assert "3 times too large: set trainer.model_accepts_loss_kwargs=False" in said[0]
 
 
+def test_losses_that_a_kept_loop_cannot_split_are_not_split() -> None:
+    """A loop of torch's own would take parts of a contrastive loss for the whole, or multiply a pair by a share."""
+    model = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 8))
+    optimizer, x = torch.optim.SGD(model.parameters(), lr=0.1), torch.randn(1024, 256)
+    contrastive = frugan.BatchLoss(lambda m, x: m(x), lambda a: F.cross_entropy(a @ a.T, torch.arange(len(a))))
+    with pytest.raises(BadInput, match=r"micro_batch 16: a BatchLoss compares all 1024 samples"):
+        frugan.fits(model, contrastive, x, optimizer, micro_batch=16)
+    plan = frugan.fits(model, contrastive, x, optimizer, "785MiB")
+    assert (plan.micro_batch, plan.fits) == (1024, False)
+    assert plan.decisions[0].startswith("split: none, as a BatchLoss")
+    split = frugan.plan_module(model, contrastive, x, optimizer, "785MiB", precision="fp32", equal_parts=True)
+    assert split.accumulation > 1
+    with pytest.raises(BadInput, match="as ModuleStep alone does"):
+        split.trainer_arguments()
+    for returned in (lambda y: (y.sum(), y.numel()), lambda y: {"loss": (y.sum(), y.numel())}):
+        with pytest.raises(BadInput, match="the loss gives a tuple, and a loop of your own"):
+            frugan.fits(model, lambda m, x, of=returned: of(m(x)), x, optimizer)
+
+
 def test_a_micro_batch_by_hand() -> None:
     model, batch = group_norm(built("transformer")), KINDS["transformer"].batch(12)
     plan = frugan.plan_module(model, cross_entropy, batch, adamw(model), micro_batch=5)
     assert (plan.micro_batch, plan.accumulation) == (5, 3)
+    assert plan.extra_time > 0  # beyond the whole batch, which was not planned
     with pytest.raises(frugan.BadInput, match="micro_batch 13: expected 1 to 12, the batch"):
         frugan.plan_module(model, cross_entropy, batch, adamw(model), micro_batch=13)
     with pytest.raises(frugan.BadInput, match="micro_batch 5: expected a divisor of the batch, 12"):

@@ -205,15 +205,16 @@ def _own_address() -> str:
 
 
 def test_what_cannot_be_served_is_told(tmp_path: Path) -> None:
-    run = made_run(tmp_path / "runs" / "one", steps=2, grids=0)
-    with pytest.raises(BadInput, match=r"is a run; give the folder that holds it"), served(run, 0):
+    run = made_run(tmp_path / "my runs" / "one", steps=2, grids=0)
+    runs = run.parent
+    with pytest.raises(BadInput, match=r"give the folder that holds it: frugan page '.*/my runs'$"), served(run, 0):
         pass
-    with served(tmp_path / "runs", 0) as (address, _):
+    with served(runs, 0) as (address, _):
         port = Asking(address).port
         taken = rf"--port {port}: this port is taken by another program, .*\. Name another one, or 0"
-        with pytest.raises(BadInput, match=taken), served(tmp_path / "runs", port):
+        with pytest.raises(BadInput, match=taken), served(runs, port):
             pass
-    with pytest.raises(BadInput, match="--port 99999: this port does not exist"), served(tmp_path / "runs", 99999):
+    with pytest.raises(BadInput, match="--port 99999: this port does not exist"), served(runs, 99999):
         pass
     mistyped = r"rusn: is no folder .*; expected one that holds runs"
     with pytest.raises(BadInput, match=mistyped), served(tmp_path / "rusn", 0):

@@ -166,6 +166,22 @@ def test_a_run_that_is_trained_elsewhere_is_waited_for(queue: Queue) -> None:
     wait_for(lambda: states(queue) == {"a": "ended"})
 
 
+def test_a_run_that_was_being_trained_goes_on_beside_those_of_terminals(queue: Queue) -> None:
+    """It trained beside them before it was changed, and waits for itself alone."""
+    about = {"host": os.uname().nodename, "process": os.getpid(), "since": "now"}
+    for run in ("other", "a"):
+        (queue.runs / run).mkdir()
+        (queue.runs / run / "owner.json").write_text(json.dumps(about))
+    queue.add("a", ["--out", str(queue.runs / "a")], first=True, at_once=True)
+    queue.ensure_runner()
+    wait_for(lambda: lines(queue.runs / "workers"))
+    time.sleep(0.5)
+    assert states(queue) == {"a": "waiting"}
+    (queue.runs / "a" / "owner.json").unlink()
+    wait_for(lambda: states(queue) == {"a": "ended"})
+    assert (queue.runs / "other" / "owner.json").exists()
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import threading
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,19 @@ def test_a_training_that_is_only_starting_is_stopped_too(page: Asking, runs: Pat
     assert (runs / "run" / "requests" / "stop").exists()
 
 
+def test_a_run_that_waits_says_for_what(page: Asking, runs: Path) -> None:
+    for run in ("one", "other"):
+        made_run(runs / run, steps=2, grids=0)
+    about = {"host": os.uname().nodename, "process": os.getpid(), "since": "now"}
+    (runs / "other" / "owner.json").write_text(json.dumps(about))
+    Queue(runs).add("new", ["there"])
+    Queue(runs).add("one", ["there"])
+    assert page.get("/api/runs/new").json["sentence"] == "Waits until other has ended."
+    assert page.get("/api/runs/one").json["sentence"] == "Waits until new, other have ended."
+    (runs / "other" / "owner.json").unlink()
+    assert page.get("/api/runs/new").json["sentence"] == ""
+
+
 def test_a_new_run_waits_in_the_queue(page: Asking, runs: Path, recipe: tuple[str, Path]) -> None:
     path, pictures = recipe
     asked = {"name": "new", "recipe": path, "data": str(pictures), "fields": "'training.duration=3 steps'", "for": ""}
@@ -99,6 +114,15 @@ def test_a_new_run_waits_in_the_queue(page: Asking, runs: Path, recipe: tuple[st
     for run in ("new", "own", "timed"):
         assert page.post("/api/queue", {"run": run, "do": "remove"}).status == 200
     assert words(runs) == {}
+
+
+def test_the_page_says_which_names_it_takes() -> None:
+    """The browser refuses others before they are sent, and shows the title."""
+    page = (resources.files("frugan") / "page" / "page.html").read_text("utf-8")
+    (field,) = re.findall(r'<input name="name"[^>]*>\n<small>[^<]*', page)
+    said = "etters from a to z, digits, dots, dashes and underscores; no spaces"
+    assert f'title="l{said}"' in field
+    assert field.endswith(f"<small>L{said}.")
 
 
 def test_what_cannot_be_trained_is_refused_at_once(page: Asking, runs: Path, recipe: tuple[str, Path]) -> None:
@@ -132,20 +156,29 @@ def test_a_run_from_elsewhere_brings_no_options_of_its_own(page: Asking, runs: P
     train(*recipe, runs / "run", overrides=("training.duration=2 steps",), options=CPU)
     events = runs / "run" / "events.jsonl"
     (start,) = [event for event in read_events(events) if event["event"] == "start"]
+    here = runs.parent / "here"
+    here.mkdir()
     for command, expected in (
         ("frugan train x --data here --out /elsewhere --wandb spy --device cpu", ["--data", "here", "--device", "cpu"]),
         ("torchrun --nproc-per-node=2 -m frugan train x --data here", None),
         (None, None),
     ):
         with events.open("a") as file:
-            file.write(json.dumps({**start, "command": command, "directory": "/"}) + "\n")
+            file.write(json.dumps({**start, "command": command, "directory": str(here.parent)}) + "\n")
         answer = page.post("/api/runs/run/go-on", {"fields": {"training.duration": "4 steps"}})
         if expected is None:
             assert answer.status == 422
             continue
         assert answer.status == 200
         run = str(runs / "run")
-        assert words(runs)["run"] == [run, "training.duration=4 steps", "--data", "/here", "--device", "cpu"]
+        assert words(runs)["run"] == [run, "training.duration=4 steps", "--data", str(here), "--device", "cpu"]
+    here.rmdir()
+    with events.open("a") as file:
+        file.write(json.dumps({**start, "command": "frugan train x --data here", "directory": str(here.parent)}) + "\n")
+    before = words(runs)
+    gone = error(page.post("/api/runs/run/go-on", {"fields": {"training.duration": "5 steps"}}))
+    assert f"{here}: its pictures are no longer there" in gone
+    assert words(runs) == before
     for data in (str(recipe[1]), f"x={recipe[1]}"):  # whoever says where they are, may go on all the same
         assert page.post("/api/runs/run/go-on", {"data": data}).status == 200
         assert words(runs)["run"] == [run, "--data", data]
@@ -187,6 +220,8 @@ def test_a_change_saves_stops_and_goes_on(page: Asking, runs: Path, recipe: tupl
     thread.join()
     assert not result.finished
     assert answers[0].status == 200
+    (entry,) = Queue(runs).entries()
+    assert entry.at_once  # however often it was clicked, also after it had stopped
     (go_on,) = words(runs).values()
     assert go_on[0] == str(runs / "run")
     (runs / "run" / "requests" / "stop").unlink(missing_ok=True)  # as what works the queue off does

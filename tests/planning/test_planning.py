@@ -116,13 +116,14 @@ def test_without_a_budget_there_is_a_ladder(small: str) -> None:
 @pytest.mark.parametrize(
     ("memory", "message"),
     [
+        (6, "memory 6: expected a size such as"),
         ("six", "'six' is not a size"),
         ("6", "expected a number with a unit"),
         ("100MiB", "CUDA and its libraries"),
         ("770MiB", "the parameters alone take"),
     ],
 )
-def test_budgets_that_are_none(memory: str, message: str, small: str) -> None:
+def test_budgets_that_are_none(memory: str | int, message: str, small: str) -> None:
     with pytest.raises(BadInput, match=message):
         frugan.plan(small, memory)
 
@@ -163,6 +164,10 @@ def test_what_is_said_of_a_plan_is_what_was_found(small: str) -> None:
     assert " images/s; the card is predicted to be busy " in text
     assert "the 2 published times of Turing cards lie within 0.8 to 1.8 times that" in text
     assert "price: about " in text
+    printed = str(roomy)
+    assert printed.startswith(f"{small} fits 6.00 GiB")
+    assert " images/s; the card is predicted to be busy " in printed
+    assert set(roomy.decisions) <= {line.removeprefix("- ") for line in printed.splitlines()}
 
 
 @pytest.mark.usefixtures("by_formula")

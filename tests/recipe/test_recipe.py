@@ -558,7 +558,10 @@ def test_no_toy_is_meant_where_a_family_has_more(family: str) -> None:
 
 
 def test_a_string_in_place_of_words_is_refused() -> None:
-    with pytest.raises(BadInput, match=re.escape("expected a list of words, such as ['networks.classes=2']")):
+    with pytest.raises(
+        BadInput,
+        match=re.escape("a list of str, not 'networks.classes=2'; write ['networks.classes=2']"),
+    ):
         load_recipe("biggan-digits-32", "networks.classes=2")
 
 

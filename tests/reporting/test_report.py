@@ -152,6 +152,14 @@ def test_several_runs_are_told_apart(tmp_path: Path) -> None:
     assert (tmp_path / "both.html").is_file()
 
 
+def test_a_report_of_several_runs_leaves_that_of_the_first_alone(tmp_path: Path) -> None:
+    runs = [made_run(tmp_path / name, grids=1) for name in ("a", "b")]
+    alone = write_report(runs[:1])
+    before = alone.read_bytes()
+    assert write_report(runs) == runs[0] / "comparison.html"
+    assert alone.read_bytes() == before
+
+
 def test_scores_that_do_not_compare_are_told(tmp_path: Path) -> None:
     runs = [made_run(tmp_path / f"run{n}", grids=1, samples=n) for n in (100, 500)]
     assert "scores of run100 and run500 do not compare: samples 100 and 500" in page_of(runs)

@@ -67,9 +67,11 @@ def test_a_score_that_sees_nothing_is_not_shown() -> None:
             "step 9: x",
             "Training, 1:30 left: a small network still tells its pictures from real ones 75",
         ),
-        ("running", 0.75, "step 9: x", "; read the warning."),
+        ("running", 0.75, "step 9: x", '; read the warning: "step 9: x".'),
         ("finished", 0.5, None, "Finished: a small network can hardly tell its pictures from real ones; look at"),
-        ("stopped", 0.5, "step 9: x", "let it go on if they still get better; read the warning first."),
+        ("stopped", 0.5, "step 9: x", 'let it go on if they still get better; read the warning first: "step 9: x".'),
+        ("finished", 0.5, f"step 9: {'word ' * 99}", 'first: "step 9: word word'),
+        ("finished", 0.5, f"step 9: {'word ' * 99}", 'word word ...".'),
         ("died", 0.5, None, "Ended without saying why"),
     ],
 )
@@ -97,6 +99,8 @@ def test_another_length_is_told_in_words() -> None:
         "step 300: 1,150 steps in place of 2,900, to keep the time (a step took 2.5 times as long as thought)",
     )
     assert note({"event": "length", "step": 300}) is None
+    first = {"event": "length", "step": 300, "steps": 1150}
+    assert note(first) == ("choice", "step 300: 1,150 steps, to keep the time")
 
 
 def test_an_origin_names_the_family_as_people_write_it_and_who_made_it() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ import frugan
 from frugan.cli.application import application
 from frugan.contract.family import GridRequest, LatentSpace, StyleMixing
 from frugan.engine.plan import Layout
+from frugan.engine.run.tensor_files import read_tensors, write_tensors
 from frugan.errors import BadInput
 from frugan.progress import quiet
 from frugan.sampling.directions import Direction, Directions, factorised, find, of_activations, principal
@@ -258,6 +260,25 @@ def test_latents_are_kept(explorer: Explorer, files: dict[str, Path], tmp_path: 
         other.write(other.seeds((1,)), path)
     with pytest.raises(BadInput, match="of other weights"):
         explorer.read(path)
+
+
+def test_latents_of_an_earlier_checkpoint_name_it(files: dict[str, Path], tmp_path: Path) -> None:
+    run, latents = tmp_path / "my run", tmp_path / "tulip.safetensors"
+    places = [run / "backups" / "step-000000002", run / "checkpoints" / "step-000000004"]
+    for place, seed in zip(places, (1, 2), strict=True):
+        place.mkdir(parents=True)
+        tensors, about = read_tensors(files[STYLED])
+        write_tensors(place / "ema.safetensors", {key: value + seed for key, value in tensors.items()}, about)
+    (run / "events.jsonl").touch()
+    (run / "recipe.json").touch()
+    with explore(places[0], device="cpu") as earlier:
+        earlier.write(earlier.seeds((1,)), latents)
+    with explore(places[1], device="cpu") as later:
+        with pytest.raises(BadInput, match=r"they are of step 2: .* take '.*backups/step-000000002' in place"):
+            later.read(latents)
+        shutil.rmtree(places[0])
+        with pytest.raises(BadInput, match="of step 2, which the run has no checkpoint of; project them again"):
+            later.read(latents)
 
 
 # `frugan sample` and `frugan.sample`.

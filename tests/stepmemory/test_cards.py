@@ -73,6 +73,9 @@ def test_a_card_is_found_by_its_makers_name(name: str) -> None:
         ("ＲＴＸ３０６０显卡８Ｇ", "rtx-3060-8"),
         ("видеокарта RTX 3060 12 ГБ", "rtx-3060"),
         ("RTX 4060 笔记本", "rtx-4060-laptop"),
+        ("RTX2060 6GB 笔记本电脑", "rtx-2060-laptop"),  # its memory before the word, or the word before all
+        ("笔记本 RTX3050 6G", "rtx-3050-laptop-6"),
+        ("游戏本RTX2060显卡", "rtx-2060-laptop"),
         ("carte graphique RTX 3060 12 Go", "rtx-3060"),
         ("4060ti16g", "rtx-4060-ti-16"),
         ("MSI Ventus 3080 12G", "rtx-3080-12"),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from frugan.data.facts import LOOKED_AT_PIXELS, PictureFacts
+from frugan.data.facts import LOOKED_AT_PIXELS, Duplicate, PictureFacts
 from frugan.data.formats.decoding import BLACK
 from frugan.engine.run.events import read_events
 from frugan.errors import BadInput
@@ -31,7 +31,7 @@ def facts_of(
 ) -> PictureFacts:
     looked_at = np.zeros((10, 3, LOOKED_AT_PIXELS, LOOKED_AT_PIXELS), np.uint8)
     looked_at[:, 0] = 1
-    return PictureFacts(np.full((pictures, 2), sides), classes, looked_at, False, transparent, 0)
+    return PictureFacts(np.full((pictures, 2), sides), classes, looked_at, False, transparent, ())
 
 
 def machine(seconds: Mapping[int, float | None], *, is_card: bool = False) -> Machine:
@@ -218,8 +218,16 @@ def test_classes_and_colours_are_those_of_the_pictures() -> None:
     assert loaded(choose(facts_of(), SLOW, "30min")).classes == 1
     assert "networks.classes=3" in choose(facts_of(classes=(9, 8, 7)), SLOW, "2h").overrides
     known = facts_of()
-    grey = PictureFacts(known.sizes, (), known.looked_at, True, 0, 0)
+    grey = PictureFacts(known.sizes, (), known.looked_at, True, 0, ())
     assert "networks.channels=1" in choose(grey, SLOW, "30min").overrides
+
+
+def test_what_is_there_twice_is_named_below_the_pictures() -> None:
+    twice = Duplicate("cat/9.png", "cat/1.png", False), Duplicate("dog/8.png", "cat/2.png", True)
+    lines = choose(replace(facts_of(), duplicates=twice), SLOW, "30min").lines
+    assert lines[0].endswith("2 duplicates among 10 looked at, which stay in the set")
+    assert lines[1] == "duplicates: cat/1.png = cat/9.png"
+    assert lines[2].startswith("warning: the same picture in two classes: cat/2.png = dog/8.png; ")
 
 
 def test_what_was_asked_for_is_not_told_as_a_choice() -> None:

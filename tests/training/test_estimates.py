@@ -18,12 +18,13 @@ from frugan.contract.family import GridRequest
 from frugan.engine.plan import Plan
 from frugan.engine.run.events import read_events
 from frugan.engine.run.kept_time import KeptTime
+from frugan.errors import BadInput
 from frugan.planning.predictions import least_work
 from frugan.planning.recipe_predictions import shipped_predictions, subject
 from frugan.recipe.loading import load_recipe
 from frugan.recipes import built_in
 from frugan.sampling.sampling import sample
-from frugan.training.estimates import short_course, slow_average
+from frugan.training.estimates import no_score, short_course, slow_average
 from frugan.training.run import TrainingOptions
 from frugan.training.shorter_training import advice
 from frugan.training.training import train
@@ -116,6 +117,21 @@ def test_an_estimate_goes_by_the_time_that_is_kept(
     assert estimate == (
         "estimate: about 0.15 s a step: 1,600 in the 4.0 min that are left, less what grids and scores take"
     )
+
+
+def test_a_time_that_no_step_fits_in_is_refused(
+    tmp_path: Path, timed: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    recipe, pictures = minigan_and_pictures(tmp_path)
+    monkeypatch.setattr(KeptTime, "left", lambda *_: 0.1)
+    with pytest.raises(BadInput, match=r"one step alone takes about 0\.15 s, and of the 4\.0 min of --for"):
+        train(recipe, pictures, tmp_path / "run", for_time="4min", options=CPU)
+    assert timed
+    assert not list((tmp_path / "run").glob("checkpoints/*"))
+    monkeypatch.setattr(KeptTime, "left", lambda *_: 240.0)
+    options = replace(CPU, stop_after="0.1s")
+    assert train(recipe, pictures, tmp_path / "run", for_time="4min", options=options).step > 0  # nothing is in the way
 
 
 @pytest.mark.long
@@ -232,6 +248,49 @@ def test_an_average_too_slow_for_the_run_is_warned_of(words: list[str], said: st
 def test_no_recipe_that_ships_is_warned_of() -> None:
     assert short_course(load_recipe("r3gan-small-64", ["training.duration=300 steps"])) is None
     assert [name for name in built_in() if slow_average(load_recipe(name))] == []
+
+
+BY_CLOCK = ("training.burn_in=100 steps",)
+"""A recipe whose values fall needs it where the run has no number of steps."""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["training.duration=300 steps"], "every 400 steps is longer than the run, 300 steps: .*every=1.0 takes one"),
+        (["training.duration=400 steps"], None),
+        (["training.duration=300 steps", "evaluation.every=1.0"], None),
+        (["training.duration=300 steps", "evaluation.every=none"], None),
+        (["training.duration=10 steps"], None),  # nobody scores that
+        ([*BY_CLOCK, "training.duration=6h"], None),
+        (
+            [*BY_CLOCK, "training.duration=1h", "evaluation.every=2h"],
+            "2h is longer than the run, 1h: .*every=1h takes one",
+        ),
+        (["training.time=1h", "evaluation.every=2h"], "2h is longer than the run, 1h: .*every=1.0 takes one"),
+        (["training.time=3h", "evaluation.every=2h"], None),
+    ],
+)
+def test_a_run_that_ends_before_its_first_score_is_warned_of(words: list[str], said: str | None) -> None:
+    line = no_score(load_recipe("biggan-small-32", words))
+    assert (line is None) if said is None else (line is not None and re.search(said, line))
+
+
+def test_what_is_warned_of_a_kept_time_goes_by_the_steps_that_it_comes_to(
+    tmp_path: Path, limit: Limit, said: list[str]
+) -> None:
+    """Of the 100k steps that the recipe has, the average would be over a tenth, and a score would come."""
+    limit("steps worth an estimate", 1)
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    words = ["training.duration=100k steps", "training.time=2s", "ema.decay=0.9999", "evaluation.every=50k steps"]
+    words += ["evaluation.metrics=['two-sample']", "evaluation.best_by=two_sample", "data.allow_upscale=true"]
+    words += ["evaluation.samples=30"]
+    train(recipe, pictures, tmp_path / "run", options=CPU, overrides=words, say=said.append)
+    estimate = next(at for at, line in enumerate(said) if line.startswith("estimate: "))
+    steps = re.search(r"a step: ([\d,]+) in the", said[estimate])
+    assert steps is not None
+    assert f"and the run has {steps[1]}: so samples" in said[estimate + 1]
+    assert f"50k steps is longer than the run, {steps[1]} steps: no score is taken" in said[estimate + 2]
 
 
 @pytest.mark.long

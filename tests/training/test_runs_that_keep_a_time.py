@@ -6,13 +6,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from frugan.engine.durations import Duration
 from frugan.engine.run.events import Event, read_events
 from frugan.engine.run.kept_time import KeptTime, NewLength
+from frugan.engine.run.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe
+from frugan.recipe.recipe import Recipe
+from frugan.training.kept_time import with_length_by_hand, with_time
 from frugan.training.run import TrainingOptions
 from frugan.training.training import train
-from training.pictures import write_pictures, write_recipe
+from training.pictures import RECIPE, write_pictures, write_recipe
 
 CPU = TrainingOptions(device="cpu")
 FIELDS = [
@@ -98,7 +102,9 @@ def test_a_new_length_is_told_and_a_resumed_or_repeated_run_does_the_same(tmp_pa
         train(recipe, pictures, resumed, overrides=words, options=CPU, show=kill)
     assert load_recipe(str(resumed)).training.earlier_lengths == ((3, 8),)
     assert train(str(resumed), pictures, options=CPU, say=told.append).step == 6
-    assert [line for line in told if line.startswith("ends at about ") and ", after 6 steps: " in line]
+    (ends,) = [line for line in told if line.startswith("ends at about ")]
+    assert "steps are added" in ends
+    assert "after" not in ends  # the estimate says how many, and would say another number
     assert same(whole.run, resumed)
 
     # a new run by its recipe: as many steps, by the same schedules, whatever the clock says
@@ -123,6 +129,15 @@ def test_a_number_of_steps_given_by_hand_holds_from_there(tmp_path: Path) -> Non
     assert (training.time, training.earlier_lengths) == (None, ((3, 8), (6, 6)))
     assert not any("ends at about" in line for line in told)
     assert not any("earlier_lengths" in line for line in told)
+
+
+def test_the_originals_number_of_steps_is_one_given_by_hand(tmp_path: Path, said: list[str]) -> None:
+    assert with_time("saehd-demo-64", ["target_iter=125"], "1h", said.append)[1] == ["target_iter=125"]
+    run = RunFolder(tmp_path)
+    run.write_recipe(load_recipe("saehd-demo-64", ["training.time=6min"]).model_dump(mode="json"))
+    longer = with_length_by_hand(load_recipe(str(run.path), ["target_iter=125"]), run, ["target_iter=125"], said.append)
+    assert (longer.training.time, str(longer.training.duration)) == (None, "125 steps")
+    assert said == ["length: 125 steps, whatever time they take; training.time keeps a time"]
 
 
 def test_a_run_that_is_finished_gets_more_steps_when_it_is_given_more_time(
@@ -161,6 +176,77 @@ def test_a_time_goes_with_steps_alone(tmp_path: Path) -> None:
     ):
         with pytest.raises(BadInput, match=message):
             load_recipe(recipe, words)
+
+
+def test_what_a_named_recipe_does_by_steps_follows_the_time(tmp_path: Path, said: list[str]) -> None:
+    recipe = write_recipe(tmp_path)
+    words = ["evaluation.every=5k steps", "data.flip=true"]
+
+    def timed(for_time: str, *more: str) -> Recipe:
+        said.clear()
+        named, overrides = with_time(recipe, [*words, *more], for_time, said.append)
+        assert isinstance(named, str)
+        return load_recipe(named, overrides)
+
+    # what is typed stays, and the recipe's own follows
+    short = timed("5min")
+    assert str(short.training.time) == "5min"
+    assert (short.saving.checkpoint_every, short.saving.snapshot_every) == (0.125, 0.125)
+    assert str(short.evaluation.every) == "5k steps"
+    assert said == [
+        "with --for 5min, what comes between steps goes by it too: saving.checkpoint_every=0.125, "
+        "saving.snapshot_every=0.125; override with one"
+    ]
+    recipe = write_recipe(tmp_path, f"{RECIPE}\n[evaluation]\nevery = '5k steps'\n")
+    words = []
+    assert timed("5min").evaluation.every == 0.25
+    assert str(timed("5min", "evaluation.every=2 steps").evaluation.every) == "2 steps"
+    long = timed("9h")
+    assert (str(long.saving.checkpoint_every), str(long.evaluation.every)) == ("30min", "1h")
+    # by the clock already, and within the time
+    words = ["saving.checkpoint_every=1min", "saving.snapshot_every=1min", "evaluation.every=1min"]
+    loaded = load_recipe(recipe, words)
+    again, _ = with_time(loaded, (), "5min", said.append)
+    assert isinstance(again, Recipe)
+    assert (again.saving, again.evaluation) == (loaded.saving, loaded.evaluation)
+    shorter, _ = with_time(loaded, (), "30s", said.append)
+    assert isinstance(shorter, Recipe)
+    assert shorter.evaluation.every == 0.25
+    assert load_recipe(recipe).evaluation.every == Duration.parse("5k steps")
+
+
+def test_an_endless_run_that_is_given_a_time_tells_no_number_that_nobody_gave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
+) -> None:
+    """It is found after three steps that six are what there is time for."""
+
+    def decide(kept: KeptTime, step: int, *_: object) -> NewLength | None:
+        before = kept.length.steps
+        is_new = step == 3 and not kept.length.earlier
+        return NewLength(6, before, 9e5, 60.0, 0.1, told=before, told_slowdown=9e5) if is_new else None
+
+    monkeypatch.setattr(KeptTime, "decide", decide)
+    recipe, pictures, out = write_recipe(tmp_path), write_pictures(tmp_path / "pictures"), tmp_path / "run"
+    endless = ["training.duration=endless", "saving.checkpoint_every=2 steps"]
+    train(recipe, pictures, out, overrides=endless, options=TrainingOptions(device="cpu", stop_after="0.001s"))
+
+    def kill(event: Event) -> None:
+        if event["event"] == "step" and event["step"] == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(None, pictures, out, for_time="1h", options=CPU, say=said.append, show=kill)
+    assert "changed from step 1 on: training.time: None -> 1h" in said
+    assert any(line.startswith("steps take about 0.1 s: 6 steps; the end stays ") for line in said)
+    (length,) = events(out, "length")
+    assert (length["steps"], "before" in length) == (6, False)
+
+    # the same command with a longer time goes on from the length that it had
+    longer = train(recipe, pictures, out, overrides=endless, for_time="2h", options=CPU, say=said.append)
+    assert longer.step == 6
+    assert not [line for line in said if "000,000" in line or "1000000000" in line or "training.duration: " in line]
+    training = load_recipe(str(out)).training
+    assert (str(training.duration), str(training.time)) == ("6 steps", "2h")
 
 
 def test_small_changes_of_a_length_are_events_and_no_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,6 +163,7 @@ def test_a_checkpoint_that_its_run_has_deleted_since(first: Path, tmp_path: Path
     ("name", "content", "message"),
     [
         ("snapshot.pkl", b"", r"frugan convert .*snapshot\.pkl snapshot\.safetensors --from stylegan-pickle"),
+        ("my snapshot.pkl", b"", r"frugan convert '.*/my snapshot\.pkl' 'my snapshot\.safetensors' --from stylegan-"),
         ("broken.safetensors", b"no", "not a whole safetensors file"),
         ("missing.safetensors", None, "expected a run folder, a checkpoint or a"),
     ],

@@ -167,6 +167,15 @@ def test_fixed_fields_are_refused_at_resume(made: Made, begun: Path) -> None:
     assert all(torch.equal(before[k], after[k]) for k in before)
 
 
+def test_in_python_choices_are_printed_unless_somebody_else_is_told(
+    made: Made, begun: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(made.recipe, made.pictures, begun, overrides=["training.batch=4"], options=CPU)
+    assert "changed from step 2 on: training.batch: 8 -> 4" in capsys.readouterr().out
+    train(made.recipe, made.pictures, begun, options=CPU, say=lambda _: None)
+    assert not capsys.readouterr().out
+
+
 def test_another_batch_may_go_on_and_has_a_plan_of_its_own(made: Made, begun: Path, said: list[str]) -> None:
     images = [e["images"] for e in read_events(begun / "events.jsonl") if e["event"] == "step"][-1]
     result = train(made.recipe, made.pictures, begun, overrides=["training.batch=4"], options=CPU, say=said.append)

@@ -130,6 +130,6 @@ def _reporting_interrupts(command: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as interrupt:  # of a training that had begun, it says what is lost
-        saved = f"; {str(interrupt) or 'what was saved before is whole'}" if command in TRAINING else ""
+        saved = f"; {str(interrupt) or 'what was saved before, if anything, is whole'}" if command in TRAINING else ""
         Console(stderr=True, highlight=False).print(f"\ninterrupted: stopped at once{saved}")
         raise typer.Exit(INTERRUPTED) from None

@@ -2,6 +2,7 @@
 
 from itertools import count
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -112,21 +113,21 @@ def _print_digits(result: "DemoResult") -> None:
         "  for comparison: trained on real digits, on unseen real ones\n"
         f"seconds              {result.seconds:.0f}"
     )
-    frugan = program()
+    frugan, typed, above = program(), quote(str(run)), quote(str(run.parent))
     if result.style_mixing is not None:
         print(
             "\nNext:\n"
-            f'  {frugan} sample {run} --out samples --style-mixing "rows=1-4 cols=5-8 layers=3-7" --classes 8\n'
-            f"  {frugan} sample {run} --out films --animate walk.gif --seeds 1,2,3 --classes 0-9\n"
+            f'  {frugan} sample {typed} --out samples --style-mixing "rows=1-4 cols=5-8 layers=3-7" --classes 8\n'
+            f"  {frugan} sample {typed} --out films --animate walk.gif --seeds 1,2,3 --classes 0-9\n"
             f"  {frugan} train stylegan2-auto networks.resolution=128 --data PICTURES --out runs/mine   on your own\n"
             f"  {frugan} recipes                     the other recipes"
         )
         return
     print(
         "\nNext:\n"
-        f"  {frugan} sample {run} --out samples --interpolate class   more samples from this run\n"
-        f"  {frugan} page {run.parent}                  this run and your others in a browser, while they train too\n"
-        f"  {frugan} report {run}                one page with its losses, grids and plan\n"
+        f"  {frugan} sample {typed} --out samples --interpolate class   more samples from this run\n"
+        f"  {frugan} page {above}                  this run and your others in a browser, while they train too\n"
+        f"  {frugan} report {typed}                one page with its losses, grids and plan\n"
         f"  {frugan} train --data PICTURES --out runs/mine --for 2h   on your own pictures, frugan chooses how\n"
         f"  {frugan} demo stylegan2              the same digits with StyleGAN2\n"
         f"  {frugan} demo faces                  the face model, on two imaginary people\n"
@@ -143,11 +144,11 @@ def _print_faces(result: "FaceDemoResult") -> None:
         f"reconstruction_error {result.reconstruction_error:.4f}  mean error on source faces not seen in training\n"
         f"seconds              {result.seconds:.0f}"
     )
-    frugan = program()
+    frugan, run = program(), quote(str(result.run))
     print(
         "\nNext:\n"
-        f"  {frugan} sample {result.run} --data {result.workspace} --out samples --rows 8   more previews\n"
-        f"  {frugan} convert {result.run} model --to leras     files for DeepFaceLab to go on with\n"
-        f"  {frugan} convert {result.run} faces.dfm --to dfm   a model for DeepFaceLive\n"
+        f"  {frugan} sample {run} --data {quote(str(result.workspace))} --out samples --rows 8   more previews\n"
+        f"  {frugan} convert {run} model --to leras     files for DeepFaceLab to go on with\n"
+        f"  {frugan} convert {run} faces.dfm --to dfm   a model for DeepFaceLive\n"
         f"  {frugan} train saehd-df-ud-256 --data WORKSPACE --out runs/swap   on your own DeepFaceLab workspace"
     )

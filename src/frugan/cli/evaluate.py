@@ -27,7 +27,7 @@ from frugan.cli.options import (
 )
 from frugan.cli.output import Bar, print_json, say
 from frugan.errors import BadInput
-from frugan.progress import METRICS, STANDING_BATCHES, USUAL_METRICS, Progress, quiet
+from frugan.progress import METRICS, STANDING_BATCHES, USUAL_METRICS, quiet
 from frugan.wording import score_name, two_sample_in_words, with_interval
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class EvaluateOptions:
             return None
         return tuple(word for word in map(str.strip, self.metrics.split(",")) if word)
 
-    def real_scores(self, progress: "Progress") -> "Evaluation":
+    def real_scores(self, bar: Bar) -> "Evaluation":
         """Score one half of the real pictures against the other half."""
         from frugan.evaluation.real_scores import evaluate_real
         from frugan.evaluation.scorer import EvaluationOptions
@@ -226,7 +226,14 @@ class EvaluateOptions:
             device=self.device,
         )
         return evaluate_real(
-            self.real, how, of=self.source, resolution=self.resolution, fit=self.fit, say=say, progress=progress
+            self.real,
+            how,
+            of=self.source,
+            resolution=self.resolution,
+            fit=self.fit,
+            say=say,
+            progress=bar,
+            stage=bar.begin,
         )
 
 
@@ -276,7 +283,9 @@ def evaluate(**values: Any) -> None:
             if is_first():
                 _tell_of_request(arguments, weights, max((arguments.truncation, *several)))
             how = arguments.evaluation(weights, chosen)
-            evaluations = truncation_curve(weights, arguments.data, several, how, say=say, progress=bar)
+            evaluations = truncation_curve(
+                weights, arguments.data, several, how, say=say, progress=bar, stage=bar.begin
+            )
     if not is_first():
         return
     # shown before anything is written, which may fail

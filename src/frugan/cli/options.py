@@ -143,6 +143,8 @@ def parse_moves(words: Sequence[str]) -> dict[str, float | tuple[float, float]]:
 
 MOST_CLASS_DIGITS = 7
 EVERY_CLASS = "all"
+LIKE = 0.7
+"""Likeness from which on a class is taken for a misspelt one."""
 FEW_NAMES = 12
 """So many are named where none is near."""
 
@@ -224,7 +226,7 @@ def _unknown(word: str, names: Sequence[str]) -> str:
     if not names:
         return f"{word[:80]!r}: these weights keep no class names; expected numbers and ranges, such as 0,3,7-9"
     by_lower = {name.lower(): name for name in reversed(names)}
-    near = get_close_matches(word.lower(), by_lower, n=1)
+    near = get_close_matches(word.lower(), by_lower, n=1, cutoff=LIKE)
     if near:
         return f"no class is called {word[:80]!r}; did you mean {by_lower[near[0]]!r}?"
     return (

@@ -4,6 +4,8 @@ import json
 import shlex
 import shutil
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -12,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from frugan.errors import BadInput
+from frugan.progress import LINE_SECONDS
 
 
 def say(line: str) -> None:
@@ -64,26 +67,52 @@ def print_json(value: Any) -> None:
 
 
 class Bar:
-    """A progress bar on stderr: shows from the first call until all is done.
+    """A progress bar on stderr: shows from the first call until all is done; lines where that is no terminal.
 
     Args:
         title: what is going on.
+        every_seconds: between two lines.
+        clock: seconds from any start.
     """
 
-    def __init__(self, title: str) -> None:
+    def __init__(
+        self, title: str, every_seconds: float = LINE_SECONDS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._title = title
         self._progress: Progress | None = None
+        self._every, self._clock = every_seconds, clock
+        self._printed_at = clock()
+
+    def begin(self, title: str) -> None:
+        """Say what goes on from here, whose end is not known yet."""
+        self.close()
+        self._title = title
+        if not self._shown(0, None):
+            self._line(title)
 
     def __call__(self, done: int, of: int) -> None:
         """Move the bar to `done` of `of`."""
+        if not self._shown(done, of) and self._clock() - self._printed_at >= self._every:
+            self._line(f"{self._title}: {done:,} of {of:,}")
+        if done >= of:
+            self.close()
+
+    def _shown(self, done: int, of: int | None) -> bool:
+        """Move the bar, and return whether there is a terminal to see it on."""
         if self._progress is None:
+            console = Console(stderr=True)
+            if not console.is_terminal:
+                return False
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-            self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._progress = Progress(*columns, console=console, transient=True)
             self._progress.add_task(self._title, total=of)
             self._progress.start()
         self._progress.update(self._progress.task_ids[0], completed=done, total=of)
-        if done >= of:
-            self.close()
+        return True
+
+    def _line(self, line: str) -> None:
+        say(line)
+        self._printed_at = self._clock()
 
     def close(self) -> None:
         """Remove the bar from the terminal."""

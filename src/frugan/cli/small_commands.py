@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +14,7 @@ from frugan.cli.options import AsJson, Device, Overrides, WeightsFrom
 from frugan.cli.output import Bar, named_paths, print_json, say
 from frugan.contract.formats import Conversion
 from frugan.errors import BadInput
-from frugan.recipes import shipped_recipes
+from frugan.recipes import shipped_recipes, smallest_cards
 from frugan.wording import MIB, nearest
 
 if TYPE_CHECKING:
@@ -276,22 +277,42 @@ def recipes(
         str | None, typer.Argument(help="show the fields of this recipe: a built-in name, TOML file or run")
     ] = None,
     fields: Annotated[bool, typer.Option("--fields", help="show every field of NAME (as NAME alone does)")] = False,
+    card: Annotated[
+        str | None, typer.Option(help="list those alone that are predicted to fit this card, such as rtx-3060")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the built-in recipes, with the smallest card for each; or all fields of one recipe.
 
     Example: frugan recipes
 
+    What fits a card: frugan recipes --card rtx-2060
+
     Fields: frugan recipes biggan-small-32
     """
     if fields and name is None:
         raise BadInput("--fields goes with the name of a recipe, such as frugan recipes biggan-small-32 --fields")
     if name is not None:
+        if card is not None:
+            raise BadInput(
+                f"--card {card}: for the list; frugan plan {name} --card {quote(card)} says whether {name} fits it"
+            )
         _show_fields(name, as_json=as_json)
         return
     rows = shipped_recipes()
+    every = len(rows)
+    how = "--memory 6GiB: how"
+    if card is not None:
+        from frugan.planning.plan_recipe import fitting
+
+        fits = fitting(card, smallest_cards(), smallest_cards(fp32=True))
+        rows = [row for row in rows if row["name"] in fits]
+        how = f"--card {quote(card)}: how, and how long training takes ({len(rows)} of {every} recipes are listed)"
     if as_json:
         print_json(rows)
+        return
+    if not rows:
+        print(f"{card} is smaller than the cards in this list, from 4 GiB on: frugan plan NAME {how[: how.index(':')]}")
         return
     longest = max(len(str(row["name"])) for row in rows)
     table = Table(
@@ -325,7 +346,7 @@ def recipes(
     console.print(
         "\ntrained: who has trained it to its end: we, its authors (with the original program), or nobody we know of.\n"
         "groups: samples that are normalised together (batch norm, minibatch stddev); no micro-batch is smaller.\n"
-        "card: memory of the smallest common card that it fits (predicted); frugan plan NAME --memory 6GiB: how.\n"
+        f"card: memory of the smallest common card that it fits (predicted); frugan plan NAME {how}.\n"
         "fp32 card: the same for cards without half-precision units (GTX 10xx, 16xx); -: none, or not predicted.\n"
         "Next: frugan info NAME, or frugan train NAME --data PICTURES --out RUN",
         highlight=False,
@@ -364,7 +385,10 @@ def _show_fields(name: str, *, as_json: bool) -> None:
 
 def report(
     runs: Annotated[list[Path], typer.Argument(help="run folder; several are compared")],
-    out: Annotated[Path | None, typer.Option(help="file to write; default: report.html in the first run")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="file to write; default: in the first run, report.html, or comparison.html of several"),
+    ] = None,
     title: Annotated[str, typer.Option(help="of the page; default: the names of the runs")] = "",
     by: Annotated[str, typer.Option(help="who trained the runs, for the page to say")] = "",
     serve: Annotated[

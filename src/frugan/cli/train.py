@@ -3,7 +3,9 @@
 import json
 import shlex
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +20,7 @@ from frugan.errors import BadInput
 from frugan.progress import COMPARED_STEPS
 
 if TYPE_CHECKING:
+    from frugan.recipe.recipe import Recipe
     from frugan.training.precision_comparison import PrecisionComparison
     from frugan.training.run import TrainingOptions, TrainingResult
 
@@ -132,6 +135,7 @@ class TrainOptions:
     @property
     def recipe_and_overrides(self) -> tuple[str | None, list[str]]:
         """The recipe, if one is named, and the overrides, those by options among them."""
+        _refuse_split_path(self.data or [], [*([self.recipe] if self.recipe else []), *(self.overrides or [])])
         recipe, fields = recipe_and_fields(self.recipe, self.overrides)
         subset = [] if self.subset is None else [f"data.subset={self.subset}"]
         holdout = [] if self.holdout is None else [f"data.holdout={_part_or_folder(self.holdout)}"]
@@ -211,6 +215,19 @@ def train(**values: Any) -> None:
         raise typer.Exit(REQUEUE)
 
 
+def _refuse_split_path(data: Sequence[str], words: Sequence[str]) -> None:
+    """Refuse the pieces of a path with spaces that a shell has split: `--data` has the first, words the others."""
+    for given in data:
+        name, equals, path = given.rpartition("=")
+        if Path(given).exists() or Path(path).exists():
+            continue
+        for first, last in combinations(range(len(words) + 1), 2):
+            rest = " ".join(words[first:last])
+            if Path(f"{path} {rest}").exists():
+                quoted = shlex.quote(f"{name}{equals}{path} {rest}")
+                raise BadInput(f"--data {given} {rest}: a path with spaces needs quotation marks: --data {quoted}")
+
+
 def _part_or_folder(text: str) -> str:
     """Return the value of `data.holdout`: a number, or a folder as the run finds it from wherever it is resumed."""
     try:
@@ -272,10 +289,20 @@ def _print_result(result: "TrainingResult", data: list[str] | None, *, as_json: 
         return
     ended = "finished" if result.finished else "stopped and saved; the same command goes on"
     print(f"{result.run}: step {result.step:,}, {ended}")
-    run, shows_given = shlex.quote(str(result.run)), load_recipe(str(result.run)).shows_given
-    data_words = "".join(f" --data {shlex.quote(word)}" for word in data or []) if shows_given else ""
     grids = f"Sample grids: {result.run / 'samples'}. " if (result.run / "samples").is_dir() else ""
-    print(f"{grids}Next: frugan sample {run}{data_words} --out samples")
+    commands = _next_commands(result.run, load_recipe(str(result.run)), data or [])
+    print(f"{grids}Next: " + "\n  ".join(commands))
+
+
+def _next_commands(run: Path, recipe: "Recipe", data: list[str]) -> tuple[str, ...]:
+    """Return what to type to see what was trained."""
+    if data and recipe.preliminary is None:
+        named = named_paths(data)
+        first = named if isinstance(named, str) else next(iter(named.values()))
+        if commands := recipe.kind.commands_after(run, Path(first)):
+            return commands
+    data_words = "".join(f" --data {shlex.quote(word)}" for word in data) if recipe.shows_given else ""
+    return (f"frugan sample {shlex.quote(str(run))}{data_words} --out samples",)
 
 
 def _print_comparison(comparison: "PrecisionComparison", *, as_json: bool) -> None:

@@ -23,6 +23,7 @@ Channels = Literal[1, 3]
 """Channels of a picture: grey, or red, green and blue."""
 
 
+@runtime_checkable
 class OpenedSource(Protocol):
     """An opened source of data."""
 
@@ -66,6 +67,15 @@ class Forgiving(Protocol):
     @property
     def passed_over(self) -> Mapping[str, str]:
         """Picture -> why it cannot be read."""
+
+
+@runtime_checkable
+class Rereading(Protocol):
+    """A reader of files that may be written while they are in use."""
+
+    @property
+    def rewritten(self) -> int:
+        """Files that have been written since they were opened, as far as is known: 0 until it met the first."""
 
 
 @dataclass(frozen=True)

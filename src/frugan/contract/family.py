@@ -274,6 +274,15 @@ class Family(ABC):
         """
         raise BadInput(f"data.masks: {self.name} finds no masks; name a run of xseg")
 
+    def commands_after(self, run: Path, data: Path) -> tuple[str, ...]:
+        """Commands that show and use what was learnt, the first one first. Default: none but to draw samples.
+
+        Args:
+            run: folder of the run.
+            data: its first source, as it was named.
+        """
+        return ()
+
     def forwards(self, networks: Any) -> Mapping[str, Callable[[nn.Module, int], object]]:
         """Functions by network, (network, samples) -> output, that run it on inputs of their own, to count and time.
 
@@ -333,7 +342,8 @@ class Family(ABC):
         return {}
 
     def foreign_option(self, name: str, value: str) -> Sequence[str] | None:
-        """Words of the command line for an option of the original program; None: it has no such option. Default: None.
+        """Words of the command line for an option of the original program, none if nothing stands for it here; None: it
+        has no such option. Default: None.
 
         Raises:
             BadInput: the option has no such value.

@@ -1,7 +1,7 @@
 """Conversions of the programs that people come from: `convert` knows all formats, and there is a function for each."""
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -11,9 +11,8 @@ from frugan import registry
 from frugan.contract.formats import RECIPE_FILE, Conversion, Converted, FileFormat
 from frugan.conversion.own_files import Ours
 from frugan.conversion.written import check_target, write_imported
-from frugan.errors import BadInput
+from frugan.errors import BadInput, checked
 from frugan.progress import Say
-from frugan.setup.run_data_sources import Data
 
 OWN = "frugan"
 """Our own runs and weights: the other side of every conversion."""
@@ -121,6 +120,7 @@ def _takers(field: str) -> list[str]:
     return taking + [f"--to {name}" for name, known_format in known.items() if field in (known_format.writes or ())]
 
 
+@checked
 def from_leras(
     source: str | Path, out: str | Path, *, name: str | None = None, overrides: Sequence[str] = (), say: Say = print
 ) -> Converted:
@@ -141,13 +141,14 @@ def from_leras(
     return dataclasses.replace(converted, recipe=converted.path / RECIPE_FILE)
 
 
+@checked
 def to_leras(
     source: str | Path,
     folder: str | Path,
     *,
     name: str | None = None,
     replace: bool = False,
-    data: Data | None = None,
+    data: str | Path | Mapping[str, Any] | None = None,
     say: Say = print,
 ) -> Converted:
     """Write a run as a DeepFaceLab SAEHD model, which that program goes on with: the inverse of `from_leras`.
@@ -168,13 +169,14 @@ def to_leras(
     return convert(conversion, to="leras")
 
 
+@checked
 def to_dfm(
     source: str | Path,
     path: str | Path,
     *,
     half: bool = False,
     replace: bool = False,
-    data: Data | None = None,
+    data: str | Path | Mapping[str, Any] | None = None,
     say: Say = print,
 ) -> Converted:
     """Write a run as a DFM file, with which DeepFaceLive swaps faces.
@@ -198,6 +200,7 @@ def to_dfm(
     return convert(Conversion(Path(source), Path(path), say, half=half, replace=replace, data=data), to="dfm")
 
 
+@checked
 def from_stylegan_pickle(source: str | Path, out: str | Path, *, say: Say = print) -> Converted:
     """Convert a snapshot of the PyTorch programs of StyleGAN2 and StyleGAN3; nothing in it is run.
 
@@ -214,6 +217,7 @@ def from_stylegan_pickle(source: str | Path, out: str | Path, *, say: Say = prin
     return convert(Conversion(Path(source), Path(out), say), made_by="stylegan-pickle")
 
 
+@checked
 def from_r3gan_pickle(
     source: str | Path,
     out: str | Path,
@@ -239,6 +243,7 @@ def from_r3gan_pickle(
     return convert(Conversion(Path(source), Path(out), say, overrides=overrides, raw=raw), made_by="r3gan-pickle")
 
 
+@checked
 def to_stylegan_safetensors(
     source: str | Path, out: str | Path, *, replace: bool = False, say: Say = print
 ) -> Converted:

@@ -11,7 +11,7 @@ from urllib.request import Request, build_opener
 
 from filelock import FileLock, Timeout
 
-from frugan.errors import BadInput
+from frugan.errors import BadInput, checked
 from frugan.files import Folders, refuse_lack_of_room
 from frugan.metrics.public_weights import MIRROR_SETTING, PUBLIC, PublicWeights, sha256_of
 from frugan.progress import Progress, Say
@@ -31,6 +31,7 @@ BEYOND_THE_END = 416
 A_MIRROR = f"{MIRROR_SETTING} may name the address of another folder that holds the file"
 
 
+@checked
 def fetch(network: str, *, say: Say = print, progress: Progress | None = None) -> Path:
     """Get the published weights of a feature network; what an earlier attempt has brought is not fetched again.
 

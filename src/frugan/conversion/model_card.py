@@ -22,7 +22,7 @@ from frugan.engine.run.checkpoint import EMA_FILE, STATE_FILE, step_in_name
 from frugan.engine.run.events import read_events
 from frugan.engine.run.run_folder import RunFolder
 from frugan.engine.run.tensor_files import read_metadata
-from frugan.errors import BadInput
+from frugan.errors import BadInput, checked
 from frugan.files import read_json
 from frugan.metrics.scores import Provenance, half_width
 from frugan.progress import Say, quiet
@@ -61,7 +61,7 @@ class CardFacts:
     images: int | None  # that the networks were shown until then; None: not known
     class_names: tuple[str, ...]  # what labels mean; empty: there are no classes, or nobody knows
     parameters: Mapping[str, int]  # network -> number, of those that the weights hold
-    scores: tuple[Scored, ...]  # oldest first
+    scores: tuple[Scored, ...]  # those of the step nearest to that of the weights come last
     plan: Mapping[str, Any]  # as the run folder has it; empty: none
     memory_bytes: int | None  # most that was taken; None: not known
     device: str  # that it was trained on
@@ -272,8 +272,8 @@ def _scores(scored: Sequence[Scored]) -> Iterator[str]:
         "weights",
     )
     yield from _table(titles, list(newest.values()))
-    yield "The last score of each kind; behind ± half of a 95 % interval, where one is known. Scores compare only where"
-    yield "all of this agrees, and the pictures that they compare with are the same."
+    yield "Of each kind the score of the step nearest to that of these weights; behind ± half of a 95 % interval, where"
+    yield "one is known. Scores compare only where all of this agrees, and what they compare with is the same."
     yield ""
 
 
@@ -391,13 +391,16 @@ class CardBefore:
         if not card.exists() or (self.digest and _digest(card.read_bytes()) == self.digest):
             return
         edited = "was edited since frugan wrote it" if self.digest else "is there, and may be somebody's own"
-        raise BadInput(f"{card}: {edited}; choose another --out, or add --replace to write over it")
+        raise BadInput(
+            f"{card}: {edited}; choose another --out, or add --replace (replace=True in Python) to write over it"
+        )
 
 
 def _digest(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()
 
 
+@checked
 def write_card(
     run: str | Path,
     out: str | Path | None = None,
@@ -412,7 +415,8 @@ def write_card(
 ) -> Path:
     """Write a folder that can be given away: model card, weights, recipe, sample grid.
 
-    A folder that has a card is written again, with the licence, title and author of before where none are given.
+    A folder that has a card is written again. Where no licence, title or author is given, they are those of this card,
+    or in a folder without one those of the card in the run.
 
     Args:
         run: a run folder, or one of its checkpoints.
@@ -436,18 +440,22 @@ def write_card(
     folder = RunFolder(Path(run)) if RunFolder(Path(run)).exists else RunFolder.holding(weights.path)
     if folder is None:
         raise BadInput(f"{run}: belongs to no run folder, which a card is made from")
-    target = Path(out) if out is not None else folder.path / "card"
+    own = folder.path / "card"
+    target = Path(out) if out is not None else own
     there = {entry.name for entry in target.iterdir()} if target.is_dir() else set()
     if others := sorted(there - {*FILES, *(SITE if space else ())}):
         raise BadInput(f"{target}: holds other files ({', '.join(others[:3])}); choose another --out")
     before = CardBefore.of(target)
     if not replace:
         before.refuse_edited(target / CARD)
+    where = "before"
+    if not before.digest:
+        before, where = CardBefore.of(own), f"in {own}"
     given = {"title": title.strip(), "by": by.strip(), "licence": licence.strip()}
     kept = {name: words for name in given if not given[name] and (words := getattr(before, name))}
     if kept:
         words = ", ".join(f"--{name} {json.dumps(words, ensure_ascii=False)}" for name, words in kept.items())
-        say(f"as on the card before: {words}; give another to change it")
+        say(f"as on the card {where}: {words}; give another to change it")
     title, by, licence = (given | kept).values()
     licence = licence or weights.licence
     if not licence:
@@ -490,7 +498,10 @@ def _facts(run: RunFolder, weights: Weights, about: AboutModel) -> CardFacts:
         images=saved["images"] if isinstance(saved.get("images"), int) else None,
         class_names=weights.class_names,
         parameters={name: counts[name] for name in weights.networks},
-        scores=(*scores, *_taken_later(run)),
+        # `frugan evaluate` may have scored an earlier step than training did
+        scores=tuple(
+            sorted((*scores, *_taken_later(run)), key=lambda scored: -abs(scored.provenance.step - weights.step))
+        ),
         plan=read_json(run.plan),
         memory_bytes=memory_bytes,
         device=_device(saved, start),

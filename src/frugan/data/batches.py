@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from frugan.contract.data import Reader
-from frugan.data.formats.picture_set import PictureSet, refuse_many_lost
+from frugan.data.formats.picture_set import PictureSet
+from frugan.data.formats.source import refuse_many_lost
 from frugan.errors import BadInput
 from frugan.wording import first_line
 

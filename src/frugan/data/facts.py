@@ -1,5 +1,6 @@
 """Facts of a set of pictures by which a recipe is chosen: counts, sizes, classes, and a look at some."""
 
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -15,7 +16,7 @@ from frugan.data.formats.picture_set import PictureSet
 from frugan.data.formats.source import Source, Unreadable
 from frugan.data.survey import Fitting, Progress, Survey, bad_lines, in_order, refuse_bad, survey
 from frugan.errors import BadInput
-from frugan.wording import count, shown
+from frugan.wording import count, first_names, shown
 
 LOOKED_AT = 600
 """Number of pictures that are decoded; the headers of all are read."""
@@ -29,6 +30,18 @@ WORKERS = 2
 """Number of threads that read and decode."""
 
 
+@dataclass(frozen=True)
+class Duplicate:
+    """A picture whose pixels are those of one before it."""
+
+    name: str
+    first: str  # name of the one before it
+    across: bool  # whether that is in another class
+
+    def __str__(self) -> str:
+        return f"{self.first} = {self.name}"
+
+
 @dataclass(frozen=True, eq=False)
 class PictureFacts:
     """Facts of N pictures before any is prepared."""
@@ -39,7 +52,7 @@ class PictureFacts:
     looked_at: NDArray[np.uint8]
     grey: bool  # whether all those looked at are
     transparent: int  # how many of those looked at are transparent in places
-    duplicates: int  # how many of those looked at are equal to one before them
+    duplicates: tuple[Duplicate, ...]  # of those looked at
     background: Background = WHITE  # what those looked at are laid on
     vanished: int = 0  # how many of those looked at are transparent in places, and cannot be seen on it
     only_side: int | None = None  # of pictures that are opened already, in pixels; None: they become what is wanted
@@ -88,8 +101,21 @@ class PictureFacts:
         if self.transparent:
             parts.append(f"{self.transparent / looked_at:.0%} transparent in places")
         if self.duplicates:
-            parts.append(f"{count(self.duplicates, 'duplicate')} among {looked_at:,} looked at, which stay in the set")
+            twice = count(len(self.duplicates), "duplicate")
+            parts.append(f"{twice} among {looked_at:,} looked at, which stay in the set")
         return ", ".join(parts)
+
+    @property
+    def duplicate_lines(self) -> tuple[str, ...]:
+        """Which pictures are there twice, and a warning of those that are in two classes; empty: none were seen."""
+        within, across = ([str(twice) for twice in self.duplicates if twice.across is way] for way in (False, True))
+        lines = [f"duplicates: {first_names(within)}"] if within else []
+        if across:
+            lines.append(
+                f"warning: the same picture in two classes: {first_names(across)}; the network is told that it is "
+                "both: leave it in one of them"
+            )
+        return tuple(lines)
 
 
 def _from_to(least: str, most: str) -> str:
@@ -136,13 +162,14 @@ def _of_source(source: Source, surveyed: Survey, on: Background) -> PictureFacts
     _refuse_few(shown(str(source.path)), len(readable))
     some, bad = _some(readable), dict[int, str]()
 
-    def look(at: int) -> tuple[NDArray[np.uint8], bool] | None:
+    def look(at: int) -> tuple[int, NDArray[np.uint8], bool, bytes] | None:
+        index = int(some[at])
         try:
-            picture = source.picture(int(some[at]))
+            picture = source.picture(index)
         except Unreadable as error:
-            bad[int(some[at])] = str(error)
+            bad[index] = str(error)
             return None  # told of when the set is prepared
-        return fitting(picture), bool(picture.info.get(TRANSPARENT))
+        return index, fitting(picture), bool(picture.info.get(TRANSPARENT)), _digest(np.asarray(picture))
 
     with closing(in_order(look, len(some), WORKERS)) as results:
         seen = [result for result in results if result is not None]
@@ -152,25 +179,50 @@ def _of_source(source: Source, surveyed: Survey, on: Background) -> PictureFacts
     readable = np.setdiff1d(readable, list(bad))
     classes = source.classes
     counts = np.bincount(classes.labels[readable], minlength=len(classes.names))
-    looked_at = np.stack([picture for picture, _ in seen])
-    clear = np.array([result for _, result in seen])  # [n]
+    looked_at = np.stack([picture for _, picture, _, _ in seen])
+    clear = np.array([result for _, _, result, _ in seen])  # [n]
     labelled = classes.labelled and len(counts) > 1
-    facts = _facts(sizes[readable], counts if labelled else None, looked_at, clear)
+    pixels = {index: digest for index, _, _, digest in seen}
+    twice = _duplicates(pixels, source.names, classes.labels if labelled else None)
+    facts = _facts(sizes[readable], counts if labelled else None, looked_at, clear, twice)
     return replace(facts, background=on, left_out=(*source.lines, *bad_lines(source, bad)))
 
 
 def _of_set(pictures: PictureSet) -> PictureFacts:
     _refuse_few("the set", len(pictures))
     fitting, labels = Fitting(LOOKED_AT_PIXELS, allow_upscale=True), pictures.labels
-    some = pictures.in_colour(_some(np.arange(len(pictures))))  # [n, 3, R, R]
+    members = _some(np.arange(len(pictures)))  # [n]
+    some = pictures.in_colour(members)  # [n, 3, R, R]
     looked_at = np.stack(
         [fitting(Image.fromarray(np.ascontiguousarray(picture.transpose(1, 2, 0)))) for picture in some]
     )
     sizes = np.full((len(pictures), 2), pictures.resolution, np.int64)
     counts = np.bincount(labels, minlength=len(pictures.class_names))
     labelled, clear = pictures.labelled and len(counts) > 1, np.zeros(len(some), bool)
-    facts = _facts(sizes, counts if labelled else None, looked_at, clear)
+    pixels = {int(index): _digest(picture) for index, picture in zip(members, some, strict=True)}
+    names = [f"picture {index}" for index in range(len(pictures))]  # a set knows no files
+    twice = _duplicates(pixels, names, labels if labelled else None)
+    facts = _facts(sizes, counts if labelled else None, looked_at, clear, twice)
     return replace(facts, grey=facts.grey or pictures.channels == 1, only_side=pictures.resolution)
+
+
+def _digest(pixels: NDArray[np.uint8]) -> bytes:
+    """Return a digest of a picture at its own size: made small, different pictures may be equal."""
+    return sha256(repr(pixels.shape).encode() + pixels.tobytes()).digest()
+
+
+def _duplicates(
+    pixels: Mapping[int, bytes], names: Sequence[str], labels: NDArray[np.int64] | None
+) -> tuple[Duplicate, ...]:
+    """Return the duplicates among some pictures, index -> digest; without labels none is in another class."""
+    first: dict[bytes, int] = {}
+    return tuple(
+        Duplicate(
+            shown(names[index]), shown(names[before]), labels is not None and bool(labels[index] != labels[before])
+        )
+        for index, digest in pixels.items()
+        if (before := first.setdefault(digest, index)) != index
+    )
 
 
 def _some(members: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -191,6 +243,7 @@ def _facts(
     class_counts: NDArray[np.int64] | None,
     looked_at: NDArray[np.uint8],
     clear: NDArray[np.bool_],
+    duplicates: tuple[Duplicate, ...],
 ) -> PictureFacts:
     """Facts; `clear` [n] says which of those looked at are transparent in places."""
     contrast = np.ptp(looked_at, axis=(1, 2, 3))  # [n]
@@ -200,6 +253,6 @@ def _facts(
         looked_at,
         is_grey(looked_at),
         int(clear.sum()),
-        len(looked_at) - len({sha256(picture.tobytes()).digest() for picture in looked_at}),
+        duplicates,
         vanished=int((clear & (contrast < FAINT)).sum()),
     )

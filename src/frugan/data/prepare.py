@@ -46,7 +46,7 @@ from frugan.data.survey import (
     kept_lines,
     report_of,
 )
-from frugan.errors import BadInput
+from frugan.errors import BadInput, checked
 from frugan.files import atomic_folder, refuse_lack_of_room
 from frugan.version import __version__
 from frugan.wording import count, shown, storable
@@ -231,9 +231,10 @@ def mend_block(folder: Path, block: int, source: Path) -> None:
 BYTES_PER_ENTRY = 256  # in set.json: a label and a name; estimates the room on disk
 
 
+@checked
 def prepare(
-    source: Path,
-    out: Path,
+    source: str | Path,
+    out: str | Path,
     *,
     resolution: int,
     resample: Resample = "bilinear",
@@ -267,6 +268,7 @@ def prepare(
         BadInput: the source is missing, empty, unknown or wrong; pictures are too small; more than 1 % cannot be read;
             `out` holds something else; the disk is full.
     """
+    source, out = Path(source), Path(out)
     fitting = Fitting(resolution, resample, allow_upscale, background, fit, range)
     if workers < 1:
         raise BadInput(f"workers {workers}: expected at least 1 thread")

@@ -21,6 +21,7 @@ from frugan.engine.run.events import read_events
 from frugan.evaluation.evaluation import evaluate
 from frugan.evaluation.scorer import EvaluationOptions
 from frugan.metrics.inception import Inception
+from frugan.progress import quiet
 from frugan.stepmemory.cards import Card
 from frugan.stepmemory.work import MacCounter
 from frugan.training.run import TrainingOptions
@@ -121,7 +122,7 @@ def scores(card: CardTools, left_seconds: float) -> list[Finding]:
         out = Path(folder) / "run"
         options, before = TrainingOptions(device=str(card.device)), card.card.limit_bytes
         try:
-            train(RECIPE, {"images": digits_set(32)}, out, overrides=OVERRIDES, options=options)
+            train(RECIPE, {"images": digits_set(32)}, out, overrides=OVERRIDES, options=options, say=quiet)
         finally:
             card.card.limit(before)  # a training holds a card to its budget, and leaves it so
         for device in (str(card.device), "cpu"):

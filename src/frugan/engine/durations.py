@@ -127,6 +127,8 @@ class Duration:
 
 ENDLESS = Duration(math.inf, "endless", "endless")
 """Duration of a training that only a person stops; nothing else may be endless, so `parse` does not know it."""
+UNDECIDED_STEPS = 10**9
+"""Length of an endless training that keeps a time, until some steps were timed: no training comes to it."""
 
 
 def _above_nothing(duration: Duration) -> Duration:
@@ -256,6 +258,8 @@ FIRST_WAIT_SECONDS = 300.0
 """Without new grids at the start of a training, however long its steps are; later a tenth of the time so far."""
 LEAST_SHARE = 50
 """Grids that the clock asks for take at most one in so many parts of the time."""
+MOST_SHARE = 8
+"""Grids that a share of the length or a round number of steps asks for take at most one in so many parts of it."""
 
 
 @dataclass
@@ -306,6 +310,8 @@ class GridClock(Clock):
     """Says when grids are due: at the interval, after 1, 10, 100 ... steps, and when none was drawn for long.
 
     A thousand steps are minutes of one training and days of another, and whoever begins one wants to see something.
+    What a person has not asked for by a number of steps or by the clock is left out where it would take a good part of
+    the time, as in a training of a dozen steps.
     """
 
     took_seconds: float | None = None  # duration of drawing the last grids; None: none were drawn yet
@@ -317,8 +323,23 @@ class GridClock(Clock):
     def due(self, step: int, seconds: float) -> bool:
         """Return whether grids are due after `step` steps and `seconds` of training; call once a step."""
         wait = max(FIRST_WAIT_SECONDS, seconds / 10, LEAST_SHARE * (self.took_seconds or 0.0))
-        is_first = str(step).rstrip("0") == "1"
-        return super().due(step, seconds) or is_first or seconds - self._drawn >= wait
+        is_round, is_due, since = str(step).rstrip("0") == "1", super().due(step, seconds), seconds - self._drawn
+        if isinstance(self.every, Duration) and is_due:
+            return True
+        return since >= wait or ((is_due or is_round) and since >= self._least_wait)
+
+    def times_left(self, step: int, steps: int, seconds: float) -> float:
+        """See `Clock`; no more often than `due` allows."""
+        times = super().times_left(step, steps, seconds)
+        return (
+            times
+            if isinstance(self.every, Duration) or not self.took_seconds
+            else min(times, seconds / self._least_wait)
+        )
+
+    @property
+    def _least_wait(self) -> float:
+        return MOST_SHARE * (self.took_seconds or 0.0)
 
     def took_at_most(self, seconds: float) -> bool:
         """Return whether grids were drawn, and the last ones in at most `seconds`."""

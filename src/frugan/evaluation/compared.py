@@ -104,6 +104,8 @@ TRAINED_ON = "trained on"
 """Split of the pictures that it saw, all of them."""
 TRAINING_SET = "the training set"
 """Names the pictures of a training where it is known that they are these, whatever path they have."""
+OF_THE_RUN = "the run's pictures"
+"""Names those of which a part was held out, so that they are no training set."""
 
 
 def are_unseen_digits(data: str | Path | PictureSet | None) -> bool:

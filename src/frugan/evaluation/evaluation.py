@@ -9,6 +9,7 @@ from frugan.accelerator.device import disable_reduced_precision
 from frugan.data.formats.picture_set import PictureSet
 from frugan.engine.ranks.place import Place
 from frugan.engine.run.checkpoint import NETWORKS_FILE
+from frugan.errors import checked
 from frugan.evaluation.compared import (
     TRAINED_ON,
     TRAINING_SET,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from frugan.engine.ranks.group import RankGroup
 
 
+@checked
 def evaluate(
     source: str | Path | Weights,
     data: str | Path | PictureSet | None = None,
@@ -44,6 +46,7 @@ def evaluate(
     *,
     say: Say = print,
     progress: Progress | None = None,
+    stage: Say = quiet,
 ) -> Evaluation:
     """Score a run's or a weights file's generator against real pictures.
 
@@ -57,12 +60,13 @@ def evaluate(
             the recipe names.
         options: how.
         say: is given a line for every automatic choice.
-        progress: (pictures done, of how many), of real and of generated ones.
+        progress: (pictures done, of how many), of real and of generated ones; of a judge, its steps.
+        stage: is told what these are from now on.
 
     Raises:
         BadInput: no such weights, no feature network, data of another size, or a request that makes no sense.
     """
-    return truncation_curve(source, data, (), options, say=say, progress=progress)[0]
+    return truncation_curve(source, data, (), options, say=say, progress=progress, stage=stage)[0]
 
 
 def truncation_curve(
@@ -73,6 +77,7 @@ def truncation_curve(
     *,
     say: Say = print,
     progress: Progress | None = None,
+    stage: Say = quiet,
 ) -> list[Evaluation]:
     """Score a generator at several truncations; standing statistics are gathered anew for each.
 
@@ -85,16 +90,16 @@ def truncation_curve(
     options = options or EvaluationOptions()
     place = Place.here()
     if place.alone:
-        return _curve(source, data, truncations, options, say, progress, None)
+        return _curve(source, data, truncations, options, say, progress, stage, None)
     from frugan.engine.ranks.joining import joined  # noqa: PLC0415  (one process needs no torch.distributed)
 
     device = device_of_rank(options.device, place)
     with joined(place, device) as ranks:
         options = replace(options, device=str(device))
         if ranks.rank != 0:
-            return _curve(source, data, truncations, options, quiet, None, ranks)
+            return _curve(source, data, truncations, options, quiet, None, quiet, ranks)
         say(ranks_in_words(ranks))
-        return _curve(source, data, truncations, options, say, progress, ranks)
+        return _curve(source, data, truncations, options, say, progress, stage, ranks)
 
 
 def is_first() -> bool:
@@ -109,6 +114,7 @@ def _curve(
     options: EvaluationOptions,
     say: Say,
     progress: Progress | None,
+    stage: Say,
     ranks: "RankGroup | None",
 ) -> list[Evaluation]:
     """Score, alone or with other ranks, of which each draws a part and the first one has the real pictures.
@@ -131,6 +137,7 @@ def _curve(
     networks = networks_from(weights, device)  # at once: a run that goes on may delete the checkpoint
     if ranks is not None:
         refuse_others(ranks, weights.path, network, options.network)
+    stage("reading real pictures")
     compared = compared_with(weights, data, options, network, say, progress) if first else Compared()
     if are_unseen_digits(data) and options.split == "all":
         options = replace(options, split=UNSEEN_BY_THE_DEMO)
@@ -138,7 +145,7 @@ def _curve(
         options = replace(options, split=compared.split)
     where = TRAINING_SET if options.split == TRAINED_ON else described(data)
     pictures, moments = compared.pictures, compared.file_moments
-    scorer = Scorer(weights.recipe, network, pictures, options, where, say, progress, moments, ranks)
+    scorer = Scorer(weights.recipe, network, pictures, options, where, say, progress, moments, ranks, stage)
     averaged = weights.path.name != NETWORKS_FILE
     scored = [
         scorer.score(lambda: networks, draw, device, str(weights.path), weights.step, ema=averaged) for draw in draws

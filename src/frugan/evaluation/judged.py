@@ -1,5 +1,6 @@
 """Real pictures that a small network is shown beside generated ones, and beside other real ones."""
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,11 +19,12 @@ from frugan.engine.run.tensor_files import write_json
 from frugan.errors import BadInput
 from frugan.evaluation.reference import FEATURES_AT_ONCE
 from frugan.files import Folders, read_json
-from frugan.metrics.control import Control, control_of
+from frugan.metrics.control import MOST_LOOKS, Control, control_of
 from frugan.metrics.feature_network import PixelFeatures
 from frugan.metrics.leave_one_out import FEWEST, leave_one_out
 from frugan.metrics.scores import ball_radii, precision_recall, proportion_half_width
 from frugan.metrics.two_sample import MOST_PICTURES, Judge, TwoSample, seen_by_judge, two_sample
+from frugan.progress import Progress, Say, quiet
 from frugan.sampling.requests import DrawRequest
 
 FEWEST_FOR_NETWORKS = 250
@@ -40,6 +42,8 @@ class TwoSampleTest:
     pictures: PictureSet  # real pictures
     samples: int  # largest number of pictures on each side
     judge: Judge
+    stage: Say = quiet  # is told what begins
+    progress: Progress | None = None  # of the judge
 
     @staticmethod
     def lacking(pictures: int, samples: int) -> str | None:
@@ -76,13 +80,17 @@ class TwoSampleTest:
     @cached_property
     def real(self) -> TwoSample:
         """Compare the two halves of the real pictures, which only chance tells apart."""
+        self.stage("two-sample: judging real pictures, for comparison")
         return self._judged(self._seen(self._halves[1]))
 
     @cached_property
     def control(self) -> Control:
         """Damages of the second half that are told from the first; remembered, as it depends on real pictures alone."""
 
+        looks = itertools.count(1)
+
         def sees(damaged: Tensor) -> bool:
+            self.stage(f"two-sample: control, {next(looks)} of at most {MOST_LOOKS}")
             return self._judged(damaged).tells_apart
 
         return remembered(self._about_control, lambda: control_of(sees, self._seen(self._halves[1])))
@@ -109,7 +117,7 @@ class TwoSampleTest:
     def _judged(self, others: Tensor) -> TwoSample:
         if self.by_fixed_features:
             return leave_one_out(self._first, others)
-        return two_sample(self._first, others, self.judge)
+        return two_sample(self._first, others, self.judge, self.progress)
 
     @cached_property
     def _first(self) -> Tensor:
@@ -121,6 +129,7 @@ class TwoSampleTest:
         Args:
             generated: uint8 [count, C, S, S].
         """
+        self.stage("two-sample: judging the samples")
         return {**_known_to(self._judged(generated)), "two_sample_real": self.real.mean}
 
     def of_real(self) -> dict[str, float]:

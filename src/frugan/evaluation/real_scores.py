@@ -15,7 +15,7 @@ from frugan.data.formats.picture_set import PictureSet
 from frugan.data.formats.source import local_path
 from frugan.data.survey import Fit
 from frugan.engine.ranks.place import Place
-from frugan.errors import BadInput
+from frugan.errors import BadInput, checked
 from frugan.evaluation.compared import are_unseen_digits, described, real_pictures, unseen_digits
 from frugan.evaluation.feature_collector import GatheredFeatures
 from frugan.evaluation.judged import TwoSampleTest
@@ -41,7 +41,7 @@ from frugan.evaluation.scorer import (
 )
 from frugan.metrics.feature_network import FeatureNetwork, Features, RowStore, temporary_rows
 from frugan.metrics.scores import NONE, REAL, Moments, Provenance, StreamingInceptionScore, StreamingMoments
-from frugan.progress import USUAL_METRICS, Progress, Say
+from frugan.progress import USUAL_METRICS, Progress, Say, quiet
 from frugan.setup.devices import use_device
 from frugan.setup.networks import Weights
 
@@ -51,6 +51,7 @@ DIGITS_SIDE = 32
 """Side in pixels of the bundled digits where neither a run nor the caller sets one."""
 
 
+@checked
 def evaluate_real(
     data: str | Path | PictureSet,
     options: EvaluationOptions | None = None,
@@ -60,6 +61,7 @@ def evaluate_real(
     fit: Fit = "crop",
     say: Say = print,
     progress: Progress | None = None,
+    stage: Say = quiet,
 ) -> Evaluation:
     """Score one half of real pictures against the other: the floor that scores of generated pictures are read against.
 
@@ -74,7 +76,8 @@ def evaluate_real(
         resolution: side to which they are brought where there is no run; None: they are a prepared set, and have one.
         fit: "crop" or "pad": what becomes of pictures that are not square, where there is no run.
         say: is given a line for every automatic choice.
-        progress: (pictures done, of how many).
+        progress: (pictures done, of how many); of a judge, its steps.
+        stage: is told what these are from now on.
 
     Raises:
         BadInput: no such pictures, too few, no feature network, or a request that makes no sense.
@@ -93,6 +96,7 @@ def evaluate_real(
     say(f"device: {device} ({why})")
     network = network_for(options.metrics, options.network, options.network_file, device, say)
     disable_reduced_precision()
+    stage("reading real pictures")
     pictures = _opened(data, weights, resolution, fit, say, progress)
     if len(pictures) < LEAST_REAL:
         raise BadInput(f"--real {described(data)}: {len(pictures)} pictures; expected at least {LEAST_REAL}")
@@ -103,9 +107,10 @@ def evaluate_real(
     scores: dict[str, float] = {}
     by_class: dict[str, float] = {}
     warnings: list[str] = []
-    test, rows = TwoSampleTest(pictures, options.samples, options.judge), 0
+    test, rows = TwoSampleTest(pictures, options.samples, options.judge, stage, progress), 0
     judge = test.described if "two-sample" in metrics else NONE
     if {*metrics} - WITHOUT_FEATURES:
+        stage("features of real pictures")
         scores, by_class, warnings, rows = _half_against_half(network, pictures, first, metrics, progress)
     if "two-sample" in metrics and test.blind is not None:
         warnings.append(test.blind)

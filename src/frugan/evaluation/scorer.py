@@ -15,7 +15,7 @@ from torch import nn
 from frugan.accelerator.precision import resolve_precision
 from frugan.data.digits import are_digits
 from frugan.data.formats.picture_set import PictureSet
-from frugan.errors import BadInput
+from frugan.errors import BadInput, checked
 from frugan.evaluation.equivariance import BY_MOVING, MOST_MOVED, equivariance, refuse_unmovable
 from frugan.evaluation.feature_collector import FeatureCollector, FeatureTask, GatheredFeatures
 from frugan.evaluation.judged import PixelTest, TwoSampleTest
@@ -41,9 +41,9 @@ from frugan.metrics.scores import (
     kernel_distance,
     precision_recall,
 )
-from frugan.metrics.two_sample import Judge
+from frugan.metrics.two_sample import MOST_PICTURES, Judge
 from frugan.metrics.vision_transformers import CLIP
-from frugan.progress import METRICS, USUAL_METRICS, Say
+from frugan.progress import METRICS, USUAL_METRICS, Say, quiet
 from frugan.recipe.recipe import Recipe
 from frugan.sampling.requests import DrawRequest, check_draw
 
@@ -68,6 +68,7 @@ LEAST_PER_CLASS = 2
 """Pictures of a class from which on it has a covariance."""
 
 
+@checked
 @dataclass(frozen=True)
 class EvaluationOptions:
     """Options of `evaluate`."""
@@ -162,6 +163,7 @@ class Scorer:
     file_moments: FileMoments | None = None  # moments from a file, for the Fréchet distance
     # ranks that draw a part of the pictures each, of which the first one scores them; None: this process draws all
     ranks: "RankGroup | None" = None
+    stage: Say = quiet  # see `evaluate`
     _said: set[str] = field(default_factory=set)  # warnings that were told
 
     @cached_property
@@ -224,23 +226,23 @@ class Scorer:
             if {*metrics} - WITHOUT_FEATURES:
                 store = opened.enter_context(temporary_rows(samples, dimensions))
                 task = FeatureTask(draw, samples, dimensions, "is" in metrics, bool({*metrics} & NEED_ROWS))
+                self.stage("drawing samples")
                 drawn = _sound(collector.draw(task, store), samples)
+                self.stage("comparing them with real pictures")
                 names = () if self.pictures is None else self.pictures.class_names
                 scores, by_class = measured(metrics, drawn, store, reference, names, warnings)
             if test is not None:
-                classes = test.with_classes(draw, self.recipe.classes)
-                task = FeatureTask(replace(draw, classes=classes), test.count, 0, False, False, pictures=True)
-                judged = _sound(collector.draw(task, opened.enter_context(temporary_rows(0, 0))), test.count)
-                assert judged.pictures is not None  # they were asked for
-                if test.blind is None:
-                    scores |= test.scores(judged.pictures)
+                judged, apart = self._told_apart(test, collector, draw)
+                scores |= apart
                 drawn = drawn or judged
             if "ppl" in metrics:
+                self.stage("measuring path lengths")
                 paths = min(samples, MOST_PATHS)
                 scores |= path_length(self.recipe, networks(), draw, device, paths)
                 drawn = drawn or _without_features(paths)
             if {*metrics} & {*BY_MOVING}:
                 moved = min(samples, MOST_MOVED)
+                self.stage("drawing samples that are moved")
                 scores |= equivariance(self.recipe, networks(), metrics, draw, moved, self.progress)
                 drawn = drawn or _without_features(moved)
             assert drawn is not None  # there is at least one metric
@@ -260,6 +262,18 @@ class Scorer:
         self._said.update(warnings)
         return Evaluation(scores, provenance, by_class, tuple(warnings))
 
+    def _told_apart(
+        self, test: TwoSampleTest, collector: FeatureCollector, draw: DrawRequest
+    ) -> tuple[GatheredFeatures, dict[str, float]]:
+        """Draw the samples of two-sample, and score them; no scores where its judge sees nothing."""
+        classes = test.with_classes(draw, self.recipe.classes)
+        task = FeatureTask(replace(draw, classes=classes), test.count, 0, False, False, pictures=True)
+        self.stage("two-sample: drawing samples")
+        with temporary_rows(0, 0) as rows:
+            judged = _sound(collector.draw(task, rows), test.count)
+        assert judged.pictures is not None  # they were asked for
+        return judged, {} if test.blind is not None else test.scores(judged.pictures)
+
     @cached_property
     def _controls(self) -> dict[str, Control]:
         """Controls of the metrics that have one."""
@@ -275,6 +289,7 @@ class Scorer:
         """The real pictures of precision and recall by pixels; None: these are not measured, or there are too few."""
         if not self._of_pixels or self.pictures is None:
             return None
+        self.stage("precision and recall of real pictures, and their control")
         return PixelTest.of(self.pictures, self.options.samples)
 
     @property
@@ -309,8 +324,11 @@ class Scorer:
             BadInput: too few.
         """
         assert self.pictures is not None  # where there are moments alone, `metrics` has refused it
-        test = TwoSampleTest(self.pictures, self.options.samples, self.options.judge)
-        _ = test.count
+        test = TwoSampleTest(self.pictures, self.options.samples, self.options.judge, self.stage, self.progress)
+        most = min(self.options.samples, MOST_PICTURES)
+        if test.count < most // 2 * 2:
+            of = f"they are judged against a half of the {len(self.pictures):,} real pictures"
+            self.say(f"two-sample: {test.count:,} samples in place of {most:,}, as {of}")
         return test
 
     def _provenance(
@@ -398,6 +416,7 @@ class Scorer:
         if self.pictures is None:
             assert self.file_moments is not None
             return Reference.of_file(self.file_moments)
+        self.stage("features of real pictures")
         reference = reference_of(
             self.pictures,
             self.network,

@@ -88,6 +88,10 @@ class Control:
         return cls(values)
 
 
+MOST_LOOKS = sum(len(damage.strengths) for damage in DAMAGES.values())
+"""Largest number of times that a score looks at damaged pictures."""
+
+
 def control_of(sees: Callable[[Tensor], bool], real: Tensor) -> Control:
     """Damage real pictures more and more, each way, until the score sees it.
 

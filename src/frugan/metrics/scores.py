@@ -566,14 +566,12 @@ def low_recall(scores: Mapping[str, float], provenance: Provenance) -> str | Non
         return None
     if recall >= FAR_BELOW * precision or precision - recall < LEAST_GAP:
         return None
-    if (told_apart := scores.get("two_sample", 0.0)) < TOLD_APART:
+    what = "the pictures show little of the variety of the real ones"
+    if (told_apart := scores.get("two_sample")) is not None and told_apart < TOLD_APART:
         what = "the pictures are good but show little of the variety of the real ones"
-    else:
-        what = (
-            "the pictures show little of the variety of the real ones, and "
-            f"{judge_in_words(provenance.judge)} tells them from those {100 * told_apart:.0f} times in 100, as early "
-            "in a training"
-        )
+    elif told_apart is not None:
+        judge = judge_in_words(provenance.judge)
+        what += f", and {judge} tells them from those {100 * told_apart:.0f} times in 100, as early in a training"
     line = (
         f"recall {recall:.2f} is far below precision {precision:.2f}: {what}. Look at many samples at once; "
         "docs/training-well.md says what helps"

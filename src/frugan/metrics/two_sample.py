@@ -3,12 +3,16 @@
 Source: Lopez-Paz and Oquab 2017 (arXiv 1610.06545).
 """
 
+import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from frugan.progress import Progress
 
 FEWEST_PICTURES = 60
 """Least pictures of each set: fewer leave the judge too little to learn from, and the interval too wide."""
@@ -76,7 +80,9 @@ class TwoSample:
         return self.mean - self.half_width > 0.5
 
 
-def two_sample(first: Tensor, second: Tensor, judge: Judge | None = None) -> TwoSample:
+def two_sample(
+    first: Tensor, second: Tensor, judge: Judge | None = None, progress: Progress | None = None
+) -> TwoSample:
     """Let a small network learn to tell two sets apart on halves of them; count how often it is right on the others.
 
     Of the larger set as many pictures are used as the smaller has, and at most `MOST_PICTURES`, others for each seed.
@@ -84,6 +90,7 @@ def two_sample(first: Tensor, second: Tensor, judge: Judge | None = None) -> Two
     Args:
         first, second: [N, C, R, R] and [M, C, R, R], uint8 or in [-1, 1], alike but for their number; R at least 8.
         judge: how much it takes; None: the usual.
+        progress: (steps that networks have learnt for, of how many).
 
     Raises:
         ValueError: other shapes, too few pictures, or pictures that are not finite.
@@ -91,7 +98,14 @@ def two_sample(first: Tensor, second: Tensor, judge: Judge | None = None) -> Two
     first, second = two_alike(first, second, FEWEST_PICTURES)
     count = min(len(first), len(second), MOST_PICTURES) // 2 * 2
     judge = judge or Judge()
-    return TwoSample(tuple(_accuracy(first, second, count, judge, seed) for seed in range(judge.networks)), count)
+    learnt = itertools.count(1)
+
+    def stepped() -> None:
+        if progress is not None:
+            progress(next(learnt), judge.networks * judge.steps)
+
+    accuracies = (_accuracy(first, second, count, judge, seed, stepped) for seed in range(judge.networks))
+    return TwoSample(tuple(accuracies), count)
 
 
 def two_alike(first: Tensor, second: Tensor, fewest: int) -> tuple[Tensor, Tensor]:
@@ -125,8 +139,8 @@ def _in_fp32(pictures: Tensor) -> Tensor:
     return values if values.shape[-1] <= SIDE_PIXELS else F.adaptive_avg_pool2d(values, SIDE_PIXELS)
 
 
-def _accuracy(first: Tensor, second: Tensor, count: int, judge: Judge, seed: int) -> float:
-    """On the halves that the judge has not seen."""
+def _accuracy(first: Tensor, second: Tensor, count: int, judge: Judge, seed: int, stepped: Callable[[], None]) -> float:
+    """On the halves that the judge has not seen; `stepped` is called after each step."""
     random = torch.Generator().manual_seed(seed)
     halves = [
         pictures[torch.randperm(len(pictures), generator=random)[:count]].chunk(2) for pictures in (first, second)
@@ -147,6 +161,7 @@ def _accuracy(first: Tensor, second: Tensor, count: int, judge: Judge, seed: int
             F.cross_entropy(logits, labels[chosen]).backward()
             optimizer.step()
             schedule.step()
+            stepped()
     network.eval()
     with torch.no_grad():
         right = [

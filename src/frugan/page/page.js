@@ -282,6 +282,8 @@ const page = (() => {
         this.runs.forEach((run, number) => this.pictures[number].title.replaceChildren(titles[number], stateOf(run.about)));
         return;
       }
+      this.settings.trains = about.state === "running" || about.state === "starting";
+      this.settings.count();
       const buttons = make("span", { className: "buttons" });
       if (about.state === "running") {
         for (const wish of ["save", "preview", "stop"]) {
@@ -439,12 +441,18 @@ const page = (() => {
   /** Asks where pictures are only if nobody knows. */
   const goOn = async (name, fields, data = "") => post(`api/runs/${path(name)}/go-on`, { fields, data });
 
-  const LENGTH = "training.duration", LENGTHS = { "training.time": "Time in all", [LENGTH]: "Length of the training" };
+  const LENGTH = "training.duration", TIME = "training.time", LENGTHS = { [TIME]: "Time in all", [LENGTH]: "Length of the training" };
+  const ABOUT_LENGTHS = {
+    [TIME]: "Such as 3h, with start, samples and scores. If it says a time, this is the field to change to train longer. none: the length of the training holds.",
+    [LENGTH]: "Such as 150k steps, 25M images or 6h. If the time in all is none, this is the field to change to train longer. endless: until you stop it.",
+  };
 
   /** Fields of the recipe that a run may go on with other values of. */
   class Settings {
     constructor(name) {
       this.name = name;
+      this.trains = false; // whether it is being trained now
+      this.count = () => {}; // until the fields are there
       this.inside = make("div", { textContent: "reading …" });
       this.element = make("details", {}, make("summary", { textContent: "Change and go on" }), this.inside);
       this.element.ontoggle = () => this.element.open && this.read();
@@ -464,7 +472,8 @@ const page = (() => {
     async open(key) {
       this.element.open = true;
       await this.read();
-      const input = this.inside.querySelector(`[name="${key}"]`);
+      const keeps = key === LENGTH && (this.fields || []).some((field) => field.key === TIME && field.value !== "none");
+      const input = this.inside.querySelector(`[name="${keeps ? TIME : key}"]`);
       if (input && input.closest("details")) input.closest("details").open = true;
       if (input) { input.scrollIntoView({ block: "center" }); input.focus(); }
     }
@@ -472,7 +481,7 @@ const page = (() => {
     show() {
       const inputs = this.fields.map((field) => {
         const input = make("input", { name: field.key, value: field.value, autocomplete: "off", spellcheck: false });
-        const about = [field.description, field.values, field.limits].filter(Boolean).join("; ");
+        const about = ABOUT_LENGTHS[field.key] || [field.description, field.values, field.limits].filter(Boolean).join("; ");
         const label = make("label", {}, field.key, input, make("small", { textContent: about }));
         input.oninput = () => { label.classList.toggle("changed", input.value !== field.value); count(); };
         return { field, input, label };
@@ -487,10 +496,11 @@ const page = (() => {
         window.scrollTo(0, 0);
       }, "");
       const count = () => {
-        const many = Object.keys(changes()).length;
+        const many = Object.keys(changes()).length, what = many === 1 ? "this change" : `${many} changes`;
         go.disabled = many === 0 && data.value === "";
-        go.textContent = many === 0 ? "Go on" : `Save, stop, go on with ${many === 1 ? "this change" : `${many} changes`}`;
+        go.textContent = many === 0 ? "Go on" : `${this.trains ? "Save, stop, go" : "Go"} on with ${what}`;
       };
+      this.count = count;
       data.oninput = count;
       count();
       const length = inputs.filter(({ field }) => field.key in LENGTHS), rest = inputs.filter(({ field }) => !(field.key in LENGTHS));

@@ -85,8 +85,12 @@ def grid_of(path: Path) -> dict[str, int] | None:
         return None
 
 
-def _part(picture: Image.Image, place: Mapping[str, int], part: tuple[int, int]) -> Image.Image:
-    """Rows and columns of a sheet's pictures; a sheet of fewer rows gives more of each, in rows of their own."""
+def _part(picture: Image.Image, place: Mapping[str, int], part: tuple[int, int], *, titled: bool) -> Image.Image:
+    """Rows and columns of a sheet's pictures; a sheet of fewer rows gives more of each, in rows of their own.
+
+    Args:
+        titled: each column shows something else, what comes out in the last ones: they are kept, such as a face swap.
+    """
     columns = min(part[1], place["columns"])
     wrapped = max(1, min(part[0] // max(1, place["rows"]), place["columns"] // max(1, columns)))
     rows = min(part[0], place["rows"] * wrapped)
@@ -94,10 +98,11 @@ def _part(picture: Image.Image, place: Mapping[str, int], part: tuple[int, int])
     right, bottom = (place[edge] + place[count] * place[size] for edge, count, size in EXTENTS)
     if min(rows, columns, width, height) < 1 or right - GAP > picture.width or bottom - GAP > picture.height:
         return picture  # it does not say what it is
+    skipped = place["columns"] - wrapped * columns if titled else 0
     sheet = Image.new("RGBA", (columns * place["width"] - GAP, rows * place["height"] - GAP))
     for row in range(rows):
         for column in range(columns):
-            left = place["left"] + (row % wrapped * columns + column) * place["width"]
+            left = place["left"] + (skipped + row % wrapped * columns + column) * place["width"]
             top = place["top"] + row // wrapped * place["height"]
             cell = picture.crop((left, top, left + width, top + height))
             sheet.paste(cell, (column * place["width"], row * place["height"]))
@@ -112,7 +117,7 @@ def _reduced(path: Path, width: int, part: tuple[int, int] | None) -> bytes:
                 raise BadInput(f"{path.name}: {opened.width} x {opened.height} pixels are too many")
             picture = opened.convert("RGB")
         if part is not None and place is not None:
-            picture = _part(picture, place, part)
+            picture = _part(picture, place, part, titled=columns_of(path) is not None)
         if picture.width > width:
             height = max(1, picture.height * width // picture.width)
             picture = picture.resize((width, height), Image.Resampling.LANCZOS)

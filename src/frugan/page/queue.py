@@ -42,6 +42,7 @@ class Entry:
     state: Literal["waiting", "running", "ended"] = "waiting"
     process: str | None = None  # number and beginning of its process
     code: int | None = None  # exit code; None: it has not ended, or nobody saw it
+    at_once: bool = False  # whether it was being trained when it was changed, and goes on beside runs of terminals
 
     @classmethod
     def read(cls, values: Any) -> "Entry":
@@ -55,8 +56,8 @@ class Entry:
         except (TypeError, KeyError) as error:
             raise ValueError(str(error)) from error
         texts = (entry.run, *entry.words, entry.process or "")
-        sound = all(isinstance(text, str) for text in texts) and entry.state in ("waiting", "running", "ended")
-        if not sound or place(Path(), entry.run) is None:
+        sound = all(isinstance(text, str) for text in texts) and isinstance(entry.at_once, bool)
+        if not sound or entry.state not in ("waiting", "running", "ended") or place(Path(), entry.run) is None:
             raise ValueError("no entry")
         return entry
 
@@ -123,12 +124,13 @@ class Queue:
             with atomic_file(self.path) as beside:
                 beside.write_text(_json(entries), "utf-8")
 
-    def add(self, run: str, words: Sequence[str], *, first: bool = False) -> None:
+    def add(self, run: str, words: Sequence[str], *, first: bool = False, at_once: bool = False) -> None:
         """Let a run be trained, or go on; where it waits already, this takes its place.
 
         Args:
             words: behind `frugan train`.
             first: before what waits already, and also after a training of the same run.
+            at_once: without waiting for runs that are trained in terminals.
 
         Raises:
             BadInput: the queue is training it, too many wait, or the file is damaged.
@@ -141,7 +143,7 @@ class Queue:
             kept = [entry for entry in entries if entry.run != run or entry.state == "running"]
             waiting = next((at for at, entry in enumerate(kept) if first and entry.state == "waiting"), None)
             at = next((at for at, entry in enumerate(kept) if entry.state == "ended"), len(kept))
-            kept.insert(at if waiting is None else waiting, Entry(run, tuple(words)))
+            kept.insert(at if waiting is None else waiting, Entry(run, tuple(words), at_once=at_once))
             entries[:] = kept
 
     def remove(self, run: str) -> None:
@@ -230,8 +232,17 @@ class Queue:
             if not waiting:
                 lock.release()  # while nobody can add anything: who adds finds that nobody works it off any more
                 return "nothing"
-            busy = [name for name, path in places(self.runs) if owners.process(path) is not None]
-            return "wait" if busy else waiting[0]
+            return "wait" if self.ahead(waiting[0], entries, owners) else waiting[0]
+
+    def ahead(self, waiting: Entry, entries: Sequence[Entry], owners: Owners) -> list[str]:
+        """Names of the runs whose trainings have to end before that of an entry begins."""
+        queued = [entry.run for entry in entries[: entries.index(waiting)] if entry.state != "ended"]
+        trained = [
+            name
+            for name, path in places(self.runs)
+            if (name == waiting.run or not waiting.at_once) and owners.process(path) is not None
+        ]
+        return [*dict.fromkeys((*queued, *trained))]
 
     def _train(self, entry: Entry) -> None:
         for wish in ("save", "preview", "stop"):  # asked of a training that is over

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import secrets
+import shlex
 import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -61,7 +62,8 @@ class Page:
             BadInput: it is a run itself, a file, or not there.
         """
         if (folder / "events.jsonl").exists():
-            raise BadInput(f"{folder}: is a run; give the folder that holds it: frugan page {folder.parent}")
+            above = shlex.quote(str(folder.parent))
+            raise BadInput(f"{folder}: is a run; give the folder that holds it: frugan page {above}")
         if not folder.is_dir():
             raise BadInput(
                 f"{folder}: is no folder (looked from {Path.cwd()}); expected one that holds runs. To begin in a new "
@@ -117,8 +119,17 @@ class Page:
             view = None
         if (about := _with_queue(name, view, entry)) is None:
             raise NoRun(name)
+        if about["state"] == "waiting":
+            about |= {"sentence": self._waits_for(name)}
         lines = self.queue.last_lines(name) if about["state"] in ("died", "starting", "stopped") else []
         return _tagged(request, {**about, "lines": lines})
+
+    def _waits_for(self, name: str) -> str:
+        """Say what has to end before a run that waits is trained."""
+        entries = self.queue.entries()
+        entry = next((entry for entry in entries if (entry.run, entry.state) == (name, "waiting")), None)
+        ahead = self.queue.ahead(entry, entries, self.runs.owners) if entry is not None else []
+        return f"Waits until {', '.join(ahead)} {'has' if len(ahead) == 1 else 'have'} ended." if ahead else ""
 
     def _sheet(self, request: Request) -> Response:
         where = request.path_params

@@ -15,6 +15,7 @@ from frugan.engine.requests import KEYS
 from frugan.errors import BadInput
 from frugan.page.queue import Queue
 from frugan.page.runs import Runs
+from frugan.progress import quiet
 from frugan.recipe.loading import load_recipe, recipe_fields
 from frugan.recipes import built_in
 from frugan.training.kept_time import with_time
@@ -71,7 +72,8 @@ class Steering:
 
         Raises:
             NoRun: there is none of this name.
-            BadInput: a field or value is none, or may not change; or it is not known where the pictures are.
+            BadInput: a field or value is none, or may not change; or it is not known where the pictures are, or
+                they are gone.
         """
         folder = self.runs.folder(name)
         owned = self.runs.owners.process(folder.path) is not None
@@ -88,7 +90,9 @@ class Steering:
         before = [*_kept(self.runs.start(name), without_data=bool(data_words))]
         if not any(word == "--data" for word in (*data_words, *before)):
             raise BadInput(f"{name}: where are its pictures? Its events do not tell; give their folder")
-        self.queue.add(name, [path, *overrides, *data_words, *before], first=True)
+        again = entry is not None and entry.state == "waiting" and entry.at_once  # it was clicked twice
+        words = [path, *overrides, *data_words, *before]
+        self.queue.add(name, words, first=True, at_once=running or again)
         if running:
             folder.requests.mkdir(exist_ok=True)
             (folder.requests / "stop").touch()
@@ -109,7 +113,7 @@ class Steering:
             BadInput: anything of it cannot be used.
         """
         if not NAME.fullmatch(name):
-            raise BadInput(f"{name[:80]!r}: a run's name has letters, digits, dots, dashes and underscores")
+            raise BadInput(f"{name[:80]!r}: a run's name has letters from a to z, digits, dots, dashes and underscores")
         out = self.runs.path.resolve() / name
         if out.exists():
             raise BadInput(f"{name}: is there already; choose another name, or let it go on")
@@ -144,7 +148,7 @@ def _recipe_words(recipe: str, fields: str, for_time: str, options: Mapping[str,
         return overrides
     if recipe not in built_in():
         recipe = str(Path(recipe).expanduser().resolve())
-    load_recipe(recipe, with_time(recipe, overrides, for_time)[1] if for_time else overrides)
+    load_recipe(recipe, with_time(recipe, overrides, for_time, quiet)[1] if for_time else overrides)
     return [recipe, *overrides]
 
 
@@ -188,7 +192,7 @@ def _kept(start: Mapping[str, Any], *, without_data: bool) -> Iterator[str]:
     """Options that a run was trained with, from the event of its last start.
 
     Raises:
-        BadInput: several processes trained it.
+        BadInput: several processes trained it, or its pictures are gone.
     """
     command, directory = start.get("command"), start.get("directory")
     if not isinstance(command, str) or not isinstance(directory, str):
@@ -201,6 +205,8 @@ def _kept(start: Mapping[str, Any], *, without_data: bool) -> Iterator[str]:
             source, equals, place = value.partition("=")
             named = bool(equals) and source.isidentifier()
             path = Path(directory) / Path(place if named else value).expanduser()
+            if not path.exists():
+                raise BadInput(f"{path}: its pictures are no longer there; say where they are now, beside the button")
             yield from (option, f"{source}={path}" if named else str(path))
         elif option in KEPT:
             yield from (option, value)

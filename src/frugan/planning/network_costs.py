@@ -18,6 +18,7 @@ from frugan.engine.plan import Layout, Plan
 from frugan.engine.run.training import networks_used
 from frugan.engine.state.working_weights import prepared, working_weights
 from frugan.engine.streams import Streams
+from frugan.errors import checked
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.setup.devices import explain_out_of_memory, use_device
@@ -260,6 +261,7 @@ def _runs(recipe: Recipe, built: Mapping[str, nn.Module], group: int) -> Mapping
     return recorded_runs(networks_used(built, phases), phases, training.stages[0].sources, group)
 
 
+@checked
 def info(source: str, overrides: list[str] | None = None, *, device: str = "auto", latency: bool = True) -> RecipeInfo:
     """Count and time the networks of a recipe, or of a run or weights file.
 

@@ -10,15 +10,10 @@ from frugan.planning.links import bytes_between
 from frugan.planning.plan_report import PlanReport
 from frugan.planning.plan_space import PlanConstraints
 from frugan.stepmemory.cards import DESKTOP_BYTES, PUBLISHED, Card
-from frugan.wording import show_size, typed_size
+from frugan.wording import count, show_size, typed_size
 
 NOTABLE_GAIN = 1.1
 """Speed of products in TF32 over that in fp32 from which on it is offered."""
-
-
-def forwards(count: int) -> str:
-    """Say how many forwards, for people."""
-    return "1 forward" if count == 1 else f"{count} forwards"
 
 
 def refusal(report: PlanReport) -> str:
@@ -58,7 +53,8 @@ def decisions(
         )
     floor = f"never less than a normalisation group, {training.group}" if training.group > 1 else "any size will do"
     yield (
-        f"micro-batch: {chosen.micro_batch} at a time, {forwards(chosen.accumulation)} for {training.batch} ({floor}); "
+        f"micro-batch: {chosen.micro_batch} at a time, {count(chosen.accumulation, 'forward')} for {training.batch} "
+        f"({floor}); "
         "override with --micro-batch"
     )
     yield "loss terms: one backward pass after the other where they are independent; saves activations, costs nothing"

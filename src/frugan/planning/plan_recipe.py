@@ -1,12 +1,13 @@
 """`plan`: whether a recipe fits a card, or several that share every batch, how, and what it costs."""
 
 import math
-from collections.abc import Callable, Collection, Sequence
+import shlex
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from frugan.engine.plan import check_micro_batch
-from frugan.errors import BadInput
+from frugan.errors import BadInput, checked
 from frugan.planning.links import GUESSED, Link, parse_link
 from frugan.planning.plan_report import PlanReport
 from frugan.planning.plan_space import PlanConstraints
@@ -19,10 +20,11 @@ from frugan.recipe.relatives import Largest, relatives
 from frugan.setup.devices import choose_device
 from frugan.setup.recipe_setup import frozen_layers
 from frugan.stepmemory.calibration import calibrate, choose_card, save_calibration
-from frugan.stepmemory.cards import TooSmall
-from frugan.wording import parse_size, show_size, typed_size
+from frugan.stepmemory.cards import TooSmall, left_bytes, named_card
+from frugan.wording import GIB, MIB, parse_size, show_size, typed_size
 
 
+@checked
 @dataclass(frozen=True)
 class PlanOptions:
     """How to plan."""
@@ -71,6 +73,24 @@ def options_of_choice(
     return replace(options, card=name, gpus=None, link=None), (line,)
 
 
+def fitting(name: str, smallest: Mapping[str, int | None], in_fp32: Mapping[str, int | None]) -> frozenset[str]:
+    """Return the recipes that are predicted to fit a card of this name.
+
+    Args:
+        smallest: recipe -> GiB of the smallest common card that it fits; None: none of them.
+        in_fp32: the same of cards without half-precision units.
+
+    Raises:
+        BadInput: the card is not known.
+    """
+    card = named_card(name)
+    assert card.memory_bytes is not None  # as of all cards that have a name
+    assert card.capability is not None
+    gib_of = in_fp32 if card.precision("auto").name == "fp32" else smallest
+    left = {gib: left_bytes(gib * GIB, card.capability) for gib in gib_of.values() if gib is not None}
+    return frozenset(recipe for recipe, gib in gib_of.items() if gib is not None and left[gib] <= card.memory_bytes)
+
+
 def planner_of(recipe: str | Recipe, overrides: Sequence[str], options: PlanOptions) -> Planner:
     """Return a planner for a recipe on one card, measured first if that is asked for.
 
@@ -105,6 +125,7 @@ def planner_of(recipe: str | Recipe, overrides: Sequence[str], options: PlanOpti
     return planner
 
 
+@checked
 def plan(
     recipe: str | Recipe,
     memory: str | int | None = None,
@@ -137,6 +158,7 @@ def plan(
     return _with_command(report, recipe, memory, overrides, options)
 
 
+@checked
 def largest(
     recipe: str | Recipe,
     what: Largest,
@@ -202,7 +224,7 @@ def _why_none(
     smallest = " ".join(sizes[0])
     return (
         f"none of {len(sizes)} sizes fits {budget}, not even {smallest}; allow more memory, or see what that one "
-        f"takes: frugan plan {recipe} {smallest}"
+        f"takes: frugan plan {shlex.quote(recipe)} {smallest}"
     )
 
 
@@ -297,6 +319,6 @@ def _can_be_shared(recipe: Recipe, cards: int, micro_batch: int | None) -> bool:
 def _bytes(memory: str | int | None) -> int | None:
     if memory is None or isinstance(memory, str):
         return None if memory is None else parse_size(memory)
-    if isinstance(memory, bool) or not isinstance(memory, int) or memory < 1:
-        raise BadInput(f'memory {memory!r}: expected a size such as "6GiB", or a whole number of bytes')
+    if isinstance(memory, bool) or not isinstance(memory, int) or memory < MIB:
+        raise BadInput(f'memory {memory!r}: expected a size such as "6GiB", or a whole number of bytes from 1 MiB on')
     return memory

@@ -7,6 +7,7 @@ from typing import Any
 from frugan.planning.candidate import PlanCandidate
 from frugan.planning.links import Link, Sum
 from frugan.planning.plan_space import SaverName
+from frugan.planning.plan_text import report_text
 from frugan.recipe.relatives import Largest
 from frugan.stepmemory.cards import Card
 
@@ -99,7 +100,7 @@ class Together:
 
 @dataclass(frozen=True)
 class PlanReport:
-    """The answer to "does it fit"."""
+    """The answer to "does it fit"; printed, it says what `frugan plan` does."""
 
     recipe: str  # its name
     fits: bool  # whether a plan fits the budget; without a budget always
@@ -132,6 +133,9 @@ class PlanReport:
     # in what the recipe is the largest that fits, and the fields that make it so; None: that was not asked
     largest: tuple[Largest, tuple[str, ...]] | None = None
     timed: bool = False  # whether the card's speed is known: times mean nothing without
+
+    def __str__(self) -> str:
+        return report_text(self)
 
     @property
     def peak_bytes(self) -> int:

@@ -2,21 +2,24 @@
 
 import shlex
 from collections.abc import Iterator
+from io import StringIO
+from typing import TYPE_CHECKING
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from frugan.planning.candidate import PlanCandidate
-from frugan.planning.plan_decisions import forwards
-from frugan.planning.plan_report import PlanReport, Together
 from frugan.stepmemory.cards import generation_of
-from frugan.wording import GIB, between, duration, typed_size
+from frugan.wording import GIB, between, count, duration, typed_size
+
+if TYPE_CHECKING:
+    from frugan.planning.plan_report import PlanReport, Together  # which prints itself by this
 
 SIZES = "the sizes that this kind of model comes in"
 
 
-def report_blocks(report: PlanReport, price_per_hour: float | None = None) -> Iterator[RenderableType]:
+def report_blocks(report: "PlanReport", price_per_hour: float | None = None) -> Iterator[RenderableType]:
     """Yield a report from top to bottom: lines and tables, to be printed without markup and uncropped."""
     if report.largest is not None:
         what, words = report.largest
@@ -32,7 +35,16 @@ def report_blocks(report: PlanReport, price_per_hour: float | None = None) -> It
         yield _price_line(report, report.price(price_per_hour), price_per_hour)
 
 
-def _time_blocks(report: PlanReport) -> Iterator[RenderableType]:
+def report_text(report: "PlanReport") -> str:
+    """Return a report as text of 100 columns."""
+    console = Console(file=StringIO(), width=100, highlight=False, color_system=None)
+    with console.capture() as captured:
+        for block in report_blocks(report):
+            console.print(block, markup=False, crop=False)
+    return captured.get().rstrip()
+
+
+def _time_blocks(report: "PlanReport") -> Iterator[RenderableType]:
     """Yield what a step and the whole training take, and by what that is known."""
     if report.together is None and not report.ladder:
         waits = 1 - report.chosen.busy_share
@@ -47,7 +59,7 @@ def _time_blocks(report: PlanReport) -> Iterator[RenderableType]:
     yield f"predicted from {_known_from(report)}"
 
 
-def _known_from(report: PlanReport) -> str:
+def _known_from(report: "PlanReport") -> str:
     """Say where speeds and their range come from."""
     least, most = report.card.times
     speeds, around = "published peak speeds, an estimate", f"{least:g} to {most:g} times that"
@@ -62,7 +74,7 @@ def _known_from(report: PlanReport) -> str:
     return f"{speeds}; the {generation.rows} published times of {name} lie within {around}"
 
 
-def _plan_blocks(report: PlanReport) -> Iterator[RenderableType]:
+def _plan_blocks(report: "PlanReport") -> Iterator[RenderableType]:
     """Yield the verdict on one plan, what it takes, why, and what to do next."""
     chosen, budget = report.chosen, _gib(report.budget_bytes or 0)
     verdict = "fits" if report.fits else "does NOT fit"
@@ -73,7 +85,7 @@ def _plan_blocks(report: PlanReport) -> Iterator[RenderableType]:
     yield Text.assemble((f"{_name(report)} {verdict} {card}{budget}", "bold"), peak)
     groups = f", normalised in groups of {report.normalisation_batch}" if report.normalisation_batch else ""
     yield (
-        f"micro-batch {chosen.micro_batch}, {forwards(chosen.accumulation)} for {_part(report)}{groups}; "
+        f"micro-batch {chosen.micro_batch}, {count(chosen.accumulation, 'forward')} for {_part(report)}{groups}; "
         f"{report.precision}; memory savings: {', '.join(chosen.savers) or 'none'}"
     )
     yield f"extra compute {chosen.extra_compute:.0%}, extra time {_share(chosen.extra_time)} (predicted)\n"
@@ -91,7 +103,7 @@ def _plan_blocks(report: PlanReport) -> Iterator[RenderableType]:
     yield from _what_next(report, budget)
 
 
-def _what_next(report: PlanReport, budget: str) -> Iterator[RenderableType]:
+def _what_next(report: "PlanReport", budget: str) -> Iterator[RenderableType]:
     again = None
     if report.command and report.together is None and (report.largest is None or report.largest[0] != "batch"):
         again = shlex.join(report.command)
@@ -110,7 +122,7 @@ def _what_next(report: PlanReport, budget: str) -> Iterator[RenderableType]:
         yield _unbroken(f"Next: frugan plan {again} --largest width")
 
 
-def _ladder_blocks(report: PlanReport) -> Iterator[RenderableType]:
+def _ladder_blocks(report: "PlanReport") -> Iterator[RenderableType]:
     heading = f", {_part(report)}, {report.precision}: plans from the fastest to the smallest (predicted)"
     yield Text.assemble((_name(report), "bold"), heading)
     columns = ["peak", "micro-batch", "memory savings", "extra compute", "extra time"]
@@ -127,10 +139,11 @@ def _ladder_blocks(report: PlanReport) -> Iterator[RenderableType]:
     measured = report.card.source == "measured" and report.card.capability is not None
     outside = _gib(report.card.context_bytes + report.card.workspace_bytes)
     context = f"{outside} for CUDA and its libraries ({'measured' if measured else 'a guess'})"
-    yield f"Peaks are for the whole card, including {context}. Next: frugan plan {_name(report)} --memory 6GiB"
+    again = f"frugan plan {shlex.quote(_name(report))} --memory 6GiB"
+    yield f"Peaks are for the whole card, including {context}. Next: {again}"
 
 
-def _price_line(report: PlanReport, price: float | None, per_hour: float) -> str:
+def _price_line(report: "PlanReport", price: float | None, per_hour: float) -> str:
     if price is None:
         return "price: unknown, because this training has no end; give it one: training.duration='500k steps'"
     least, most = (factor * price for factor in report.card.times)
@@ -138,19 +151,19 @@ def _price_line(report: PlanReport, price: float | None, per_hour: float) -> str
     return f"price: about {sums[0]}, probably {sums[1]} to {sums[2]}, at {per_hour:g} per card and hour"
 
 
-def _name(report: PlanReport) -> str:
+def _name(report: "PlanReport") -> str:
     return report.command[0] if report.command else report.recipe
 
 
-def _part(report: PlanReport) -> str:
+def _part(report: "PlanReport") -> str:
     return f"batch {report.batch}" if report.share == report.batch else f"{report.share} of the batch of {report.batch}"
 
 
-def _cards(report: PlanReport) -> str:
+def _cards(report: "PlanReport") -> str:
     return report.card.name if report.together is None else f"{report.together.cards} x {report.card.name}"
 
 
-def _together_blocks(together: Together, *, timed: bool) -> Iterator[RenderableType]:
+def _together_blocks(together: "Together", *, timed: bool) -> Iterator[RenderableType]:
     """Yield each card's part, and what all of them cost.
 
     Args:
@@ -158,10 +171,10 @@ def _together_blocks(together: Together, *, timed: bool) -> Iterator[RenderableT
     """
     columns = ["cards", "samples on each", "micro-batch", "memory savings", "peak", "of"]
     table = Table(*columns, *(["computes", "waits", "busy"] if timed else []), box=None, pad_edge=False)
-    for count, report in together.parts:
+    for cards, report in together.parts:
         compute_seconds, budget = report.chosen.whole_seconds, _gib(report.budget_bytes or 0)
         row = [
-            f"{count} x {report.card.name}",
+            f"{cards} x {report.card.name}",
             str(report.share),
             *_plan_cells(report.chosen),
             _gib(report.peak_bytes),

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from frugan.engine.durations import Duration
-from frugan.errors import BadInput
+from frugan.errors import BadInput, checked
 from frugan.files import RUN_RECIPE, read_untrusted
 from frugan.recipe.faults import explain
 from frugan.recipe.overrides import apply_overrides, followed, in_our_words, put
@@ -148,6 +148,7 @@ def parse_recipe(values: Mapping[str, Any], where: str) -> Recipe:
         raise BadInput(f"{where}:\n{error}") from error
 
 
+@checked
 def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
     """Load a built-in recipe by name, a TOML file by path, or a run's recipe, with `key.sub=value` overrides.
 
@@ -169,8 +170,6 @@ def recipe_with(values: dict[str, Any], overrides: Sequence[str], where: str) ->
         BadInput: a key or value is unknown; the message has the nearest valid name.
     """
     _refuse_odd_shapes(values, where)
-    if isinstance(overrides, str):
-        raise BadInput(f"overrides {overrides!r}: expected a list of words, such as [{overrides!r}]")
     for word in overrides:
         key, _, name = word.partition("=")
         if key == "family" and "family" in values:
@@ -204,7 +203,11 @@ def _refuse_odd_shapes(values: Mapping[str, Any], where: str) -> None:
 def as_given(name: str, overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     """Overrides in frugan's words, and a line for each that was given in those of the family's original program."""
     ours = in_our_words(_load_values(name), overrides)
-    lines = [f"{word} is {' '.join(meant)} here" for word, meant in ours.items() if [word] != list(meant)]
+    lines = [
+        f"{word} is {' '.join(meant)} here" if meant else f"{word} is left out: nothing stands for it here"
+        for word, meant in ours.items()
+        if [word] != list(meant)
+    ]
     return list(chain.from_iterable(ours.values())), lines
 
 

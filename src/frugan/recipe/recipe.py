@@ -12,6 +12,7 @@ from frugan.contract.family import Family, Preliminary
 from frugan.contract.settings import ADDED, CHANGEABLE, DataSettings, Settings, setting
 from frugan.engine.durations import (
     ENDLESS,
+    UNDECIDED_STEPS,
     Course,
     Duration,
     EvaluationSettings,
@@ -134,6 +135,8 @@ class TrainingSettings(Settings):
     def length(self) -> Length | None:
         """Number of steps, with the decisions so far; None: it ends by the clock, or not at all."""
         steps = self.duration.known_steps(self.batch)
+        if self.duration == ENDLESS and self.time is not None:
+            steps = UNDECIDED_STEPS
         return None if steps is None else Length.of(steps, self.earlier_lengths)
 
     @field_validator("time")

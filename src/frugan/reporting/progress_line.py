@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
+from frugan.progress import LINE_SECONDS
 from frugan.wording import GIB, beside_real, by_pictures, clock, score_name, show_size, two_sample_in_words
 
 PHASES: Mapping[str, str] = MappingProxyType(
@@ -194,7 +195,7 @@ class LiveLine:
 
     def __init__(
         self,
-        every_seconds: float = 10.0,
+        every_seconds: float = LINE_SECONDS,
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

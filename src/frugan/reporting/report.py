@@ -17,7 +17,7 @@ from PIL import Image
 
 from frugan.engine.run.events import EventTail, read_events
 from frugan.engine.run.run_folder import RunFolder
-from frugan.errors import BadInput
+from frugan.errors import BadInput, checked
 from frugan.files import atomic_file, read_json
 from frugan.metrics.scores import NONE, REAL, SAME, Provenance, half_width, low_recall
 from frugan.reporting.grids import GRID_KEYWORD, ROWS_KEYWORD
@@ -387,12 +387,13 @@ def _columns_in(grid: str) -> int:
     return 0
 
 
+@checked
 def write_report(runs: Sequence[str | Path], out: str | Path | None = None, *, title: str = "", by: str = "") -> Path:
     """Write one self-contained HTML page about a run, or several to compare.
 
     Args:
         runs: their folders.
-        out: the page; None: report.html in the first run.
+        out: the page; None: in the first run, report.html, or comparison.html of several runs.
         title: of the page; empty: the names of the runs.
         by: who trained the runs; empty: nobody is named.
 
@@ -403,7 +404,7 @@ def write_report(runs: Sequence[str | Path], out: str | Path | None = None, *, t
         BadInput: a folder that is no run.
     """
     page = page_of(runs, title=title, by=by)
-    path = Path(out) if out is not None else Path(runs[0]) / "report.html"
+    path = Path(out) if out is not None else Path(runs[0]) / ("report.html" if len(runs) == 1 else "comparison.html")
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as beside:
         beside.write_text(page, "utf-8")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from textwrap import shorten
 from types import MappingProxyType
 from typing import Any
 
@@ -23,6 +24,8 @@ NO_VALUE = "-"
 GUESSING = 0.55
 ALMOST_ALL = 0.95
 """Shares of pictures told apart: up to the first a judge may guess, from the second on it is nearly always right."""
+MOST_OF_WARNING = 80
+"""Characters of a warning in the sentence: the whole is among the run's notes."""
 A_LITTLE = 0.02
 """Share above what the same judge finds between real pictures, up to which it may be guessing."""
 
@@ -102,15 +105,20 @@ def sentence(state: str, last: Mapping[str, Mapping[str, Any]], warning: str | N
     if state == "running":
         left = step.get("eta_seconds")
         until = f"Training, {clock(float(left))} left" if isinstance(left, int | float) else "Training without an end"
-        todo = "read the warning" if warning else "nothing needs to be done"
+        todo = f"read the warning: {_brief(warning)}" if warning else "nothing needs to be done"
     else:
         until = "Finished" if state == "finished" else "Stopped"
         todo = {
             "finished": "look at its pictures, and train longer if they still get better",
             "stopped": "look at its pictures, and let it go on if they still get better",
         }.get(state, "look at the pictures")
-        todo = f"{todo}; read the warning first" if warning else todo
+        todo = f"{todo}; read the warning first: {_brief(warning)}" if warning else todo
     return f"{until}: {f'{good}; ' if good else ''}{todo}."
+
+
+def _brief(warning: str) -> str:
+    """The beginning of a warning, by which it is found among the others."""
+    return f'"{shorten(warning, MOST_OF_WARNING, placeholder=" ...")}"'
 
 
 def origin(start: Mapping[str, Any], by: str = "") -> str:
@@ -163,8 +171,10 @@ def note(event: Mapping[str, Any]) -> tuple[str, str] | None:
 def _new_length(event: Mapping[str, Any]) -> tuple[str, str] | None:
     """Another number of steps of a run that keeps a time, in words."""
     steps, before, slowdown = (event.get(name) for name in ("steps", "before", "slowdown"))
-    if not isinstance(steps, int) or not isinstance(before, int):
+    if not isinstance(steps, int):
         return None  # of another version
+    if not isinstance(before, int):  # of a training without an end, before a time was kept
+        return "choice", f"step {event.get('step')}: {steps:,} steps, to keep the time"
     why = f" (a step took {_times(slowdown)} times as long as thought)" if isinstance(slowdown, float) else ""
     return "choice", f"step {event.get('step')}: {steps:,} steps in place of {before:,}, to keep the time{why}"
 

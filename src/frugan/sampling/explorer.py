@@ -1,5 +1,6 @@
 """A generator to play with: prepared once, then asked for pictures of seeds, moved, mixed, on the way to each other."""
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,9 +15,11 @@ from torch import Tensor
 
 from frugan.contract.family import LatentSpace, Noise
 from frugan.engine.plan import Layout
+from frugan.engine.run.checkpoint import list_checkpoints
+from frugan.engine.run.run_folder import RunFolder
 from frugan.engine.run.tensor_files import read_tensors, write_tensors
 from frugan.engine.state.working_weights import prepared_together
-from frugan.errors import BadInput
+from frugan.errors import BadInput, checked
 from frugan.progress import Say, quiet
 from frugan.recipe.recipe import Recipe
 from frugan.sampling.directions import METHODS, Directions, Method, find, weights_digest
@@ -199,6 +202,7 @@ class Explorer:
         path.parent.mkdir(parents=True, exist_ok=True)
         tensors = {"vectors": points.vectors} | ({} if points.shares is None else {"shares": points.shares})
         told = {"format": LATENTS_FORMAT, "weights": self.digest, "space": self.space.name, **(about or {})}
+        told["step"] = str(self.opened.weights.step)
         write_tensors(path, tensors, told)
 
     def read(self, path: str | Path) -> Points:
@@ -213,9 +217,22 @@ class Explorer:
         if about.get("weights") != self.digest:
             raise BadInput(
                 f"--latents {path}: of other weights ({about.get('weights', '')[:8]}; these are {self.digest[:8]}), "
-                "where they would be other pictures; project them again"
+                f"where they would be other pictures; {self._cure(about.get('step', ''))}"
             )
         return _points(tensors, self.space, f"--latents {path}: damaged")
+
+    def _cure(self, step: str) -> str:
+        """Say what to do with points of other weights, by the step in their file; empty: it has none."""
+        again = "project them again, best when the training is over"
+        run = RunFolder.holding(self.opened.weights.path)
+        if run is None or not step.isdecimal():
+            return again
+        kept = [each for folder in (run.checkpoints, run.backups, run.best) for each in list_checkpoints(folder)]
+        for checkpoint in kept:
+            if checkpoint.step == int(step):
+                path = shlex.quote(str(checkpoint.path))
+                return f"they are of step {step}: if it was of this run, take {path} in place of it; else {again}"
+        return f"they are of step {step}, which the run has no checkpoint of; {again}"
 
 
 def _points(tensors: Mapping[str, Tensor], space: LatentSpace, damaged: str) -> Points:
@@ -285,6 +302,7 @@ def space_of(recipe: Recipe, networks: Mapping[str, torch.nn.Module]) -> LatentS
 
 
 @contextmanager
+@checked
 def explore(source: str | Path | Weights, *, device: str = "auto", say: Say = quiet) -> Iterator[Explorer]:
     """Open a generator to play with; its networks stay prepared while the block is open.
 

@@ -17,7 +17,7 @@ from frugan.data.formats.decoding import Reading, background, luma, read_picture
 from frugan.data.formats.source import Unreadable
 from frugan.data.picture_needs import PictureNeeds
 from frugan.data.survey import Fitting
-from frugan.errors import BadInput
+from frugan.errors import BadInput, checked
 from frugan.files import Folders, refuse_existing
 from frugan.metrics.perceptual import SMALL, WITHOUT_CODE, Distance, choose_distance
 from frugan.progress import PROJECTION_STEPS, Progress, Say
@@ -163,6 +163,7 @@ def search(
     return Projection(found, target, at_first, at_last, before, after, measure.name, name, steps, way)
 
 
+@checked
 def project(
     source: str | Path | Weights,
     pictures: Sequence[str | Path],
@@ -211,7 +212,7 @@ def project(
         check_film(Path(out) / animate, frames)
     folder = Path(out)
     for name in ("projections.png", *(f"{stem}.safetensors" for stem in stems), *filter(None, [animate])):
-        refuse_existing(folder / name, replace=replace_files)
+        refuse_existing(folder / name, replace=replace_files, argument="replace_files")
     opened = open_networks(source, device, say)
     with exploring(opened) as explorer:
         targets = [read_fitted(file, opened.recipe) for file in files]

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from frugan.contract.family import GridRequest, Noise
 from frugan.data.formats.decoding import MOST_PIXELS
-from frugan.errors import BadInput
+from frugan.errors import BadInput, checked
 from frugan.metrics.scores import Rounding, Statistics
 from frugan.progress import STANDING_BATCHES
 from frugan.recipe.recipe import Recipe
 from frugan.reporting.grids import TITLE_HEIGHT, that_fit
 
 
+@checked
 @dataclass(frozen=True)
 class DrawRequest(GridRequest):
     """A grid with settings that families need not know; or single pictures to draw, each of a random one of `classes`
@@ -29,7 +30,7 @@ class DrawRequest(GridRequest):
     # direction -> standard deviations; two: a row that goes from one to the other. None at all: a row for each of the
     # first `rows` directions, from -3 to 3
     moves: Mapping[str, float | tuple[float, float]] = field(default_factory=dict)
-    latents: Sequence[Path] = ()  # files of projections, in place of seeds
+    latents: Sequence[str | Path] = ()  # files of projections, in place of seeds
     # cells of a film, across and down, each a closed loop through its share of seeds and latents; `columns` frames
     loop: tuple[int, int] | None = None
     keyframes: str | Path | None = None  # file of a film's stations, in place of seeds and latents; `columns` frames

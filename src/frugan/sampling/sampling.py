@@ -16,7 +16,7 @@ from frugan.contract.family import GridRequest, spread
 from frugan.data.formats.picture_set import PictureSet
 from frugan.engine.state.working_weights import prepared_together
 from frugan.engine.streams import derive_seed
-from frugan.errors import BadInput
+from frugan.errors import BadInput, checked
 from frugan.files import refuse_existing
 from frugan.metrics.diversity import nearest_pictures
 from frugan.progress import Progress, Say
@@ -36,6 +36,7 @@ from frugan.setup.recipe_setup import with_pictures
 from frugan.setup.run_data_sources import Data, checkpoint_data, feeding, open_real, open_sources
 
 
+@checked
 def sample(
     source: str | Path | Weights,
     out: str | Path,
@@ -109,7 +110,7 @@ def _refuse_existing(paths: Iterable[Path], *, replace_files: bool) -> None:
         BadInput: one is there.
     """
     for path in paths:
-        refuse_existing(path, replace=replace_files)
+        refuse_existing(path, replace=replace_files, argument="replace_files")
 
 
 def _move(opened: Opened, request: GridRequest) -> None:
@@ -316,6 +317,7 @@ def transform(
     return paths
 
 
+@checked
 def draw(
     source: str | Path | Weights,
     out: str | Path,
@@ -398,6 +400,7 @@ def _warn_of_not_finite(generator: Sampler, path: Path, say: Say) -> None:
     generator.not_finite = 0
 
 
+@checked
 def animate(
     source: str | Path | Weights,
     path: str | Path,

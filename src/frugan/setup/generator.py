@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from frugan.contract.family import Drawing
 from frugan.engine.state.working_weights import make_callable
-from frugan.errors import BadInput
+from frugan.errors import BadInput, checked
 from frugan.setup.networks import Weights, networks_from
 
 
@@ -57,6 +57,8 @@ class Generator(nn.Module):
         if self.classes:
             if classes is None:
                 raise BadInput(f"classes: expected a number from 0 to {self.classes - 1} for each latent")
+            if not isinstance(classes, Tensor):
+                raise BadInput(f"classes: {type(classes).__name__}; expected a tensor [N]: torch.tensor([0, 1])")
             inputs.append(self._shares(classes, len(z)).to(z.dtype))
         if self._has_styles:
             inputs.append(torch.as_tensor(psi, dtype=z.dtype, device=z.device))
@@ -83,6 +85,7 @@ class Generator(nn.Module):
         return F.one_hot(classes, self.classes)
 
 
+@checked
 def load_generator(path: str | Path, device: torch.device | str = "cpu") -> Generator:
     """Load the averaged generator of a run, a checkpoint or a weights file.
 

@@ -25,7 +25,7 @@ from frugan.engine.run.run_folder import RunFolder
 from frugan.engine.run.tensor_files import read_metadata, read_names, read_tensors, write_tensors
 from frugan.engine.state.fp32_blocks import keep_in_fp32
 from frugan.engine.state.working_weights import make_callable, set_normalisation_batch
-from frugan.errors import BadInput
+from frugan.errors import BadInput, checked
 from frugan.files import read_json
 from frugan.progress import Say
 from frugan.recipe.loading import load_recipe, parse_recipe
@@ -272,6 +272,7 @@ def _callable(networks: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
     return {name: make_callable(network.eval()) for name, network in networks.items()}
 
 
+@checked
 def build(recipe: str, overrides: Sequence[str] = (), device: torch.device | str = "cpu") -> dict[str, nn.Module]:
     """Build a recipe's networks with their initial weights.
 
@@ -296,6 +297,7 @@ def build(recipe: str, overrides: Sequence[str] = (), device: torch.device | str
     return _callable(networks)
 
 
+@checked
 def load(path: str | Path, device: torch.device | str = "cpu") -> dict[str, nn.Module]:
     """Load networks from a weights file, a checkpoint or a run; family and config are in the file.
 
@@ -308,6 +310,7 @@ def load(path: str | Path, device: torch.device | str = "cpu") -> dict[str, nn.M
     return _callable(networks_from(Weights.open(path), device))
 
 
+@checked
 def save(
     networks: Mapping[str, nn.Module],
     recipe: Recipe,

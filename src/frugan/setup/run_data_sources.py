@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from frugan.accelerator.choice import accelerator_of
-from frugan.contract.data import Forgiving, OpenedSource, Reader, RunData, Shared, SourceOptions, SourceSpec
+from frugan.contract.data import Forgiving, OpenedSource, Reader, Rereading, RunData, Shared, SourceOptions, SourceSpec
 from frugan.data.batches import Pinning, Prefetcher
 from frugan.data.formats.picture_set import PictureSet, relabelled
 from frugan.data.formats.source import local_path
@@ -28,8 +28,8 @@ from frugan.setup.masks import masked
 from frugan.setup.small_pictures import small_for_training
 from frugan.wording import count, first_names
 
-Data = str | Path | Mapping[str, str | Path] | Mapping[str, OpenedSource]
-"""A path, paths by source name, or opened sources by source name."""
+Data = str | Path | PictureSet | Mapping[str, str | Path] | Mapping[str, OpenedSource]
+"""A path, an opened set of pictures, paths by source name, or opened sources by source name."""
 
 
 def named_sources(
@@ -227,6 +227,11 @@ def _opened_sources(recipe: Recipe, data: Data | None, options: SourceOptions) -
     needs = recipe.sources
     opened: dict[str, Any] = {}
     paths: dict[str, Path] | Path | None = None
+    if isinstance(data, PictureSet):
+        if len(needs) > 1:
+            each = ", ".join(f"{name!r}: …" for name in needs)
+            raise BadInput(f"data: one set of pictures, but this model reads several kinds of data; write {{{each}}}")
+        data = dict.fromkeys(needs, data)
     if isinstance(data, Mapping):
         paths = {name: local_path(value) for name, value in data.items() if isinstance(value, str | Path)}
         opened = {name: value for name, value in data.items() if name not in paths}
@@ -401,6 +406,8 @@ class SourceFeed:
     _forgiving: dict[str, Forgiving] = field(default_factory=dict)
     _told: dict[str, int] = field(default_factory=dict)
     _lost: set[tuple[str, str]] = field(default_factory=set)
+    _rereading: dict[str, Rereading] = field(default_factory=dict)
+    _rewritten: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._shared = FeedWorkers(self.workers, self._open)
@@ -419,7 +426,10 @@ class SourceFeed:
             self._streams[stream] = self._open.enter_context(prefetched)
             if isinstance(reader, Forgiving):
                 self._forgiving[stream] = reader
+            if isinstance(reader, Rereading):
+                self._rereading[stream] = reader
         self._tell_lost(source, stream)
+        self._tell_rewritten(source, stream)
         self._last.pop(stream, None)  # otherwise two batches would be held while the third is read
         self._last[stream] = ((position, count), self._streams[stream].take(position, count))
         return self._last[stream][1]
@@ -434,6 +444,16 @@ class SourceFeed:
                 self._lost.add((source, picture))
                 self.lost(source, picture, reason, len(self._lost))
         self._told[stream] = len(lost)
+
+    def _tell_rewritten(self, source: str, stream: str) -> None:
+        """Tell once that files of a source have been written since it was opened."""
+        number = self._rereading[stream].rewritten if stream in self._rereading else 0
+        if number and source not in self._rewritten:
+            self._rewritten.add(source)
+            self.say(
+                f"data {source}: {count(number, 'face')} changed since the start, so far: read again as they come, "
+                "with the masks and labels of the start until the run is started again"
+            )
 
     def _say_once(self, line: str) -> None:
         if not self._said:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib import resources
-from itertools import product
+from itertools import product, takewhile
 from types import MappingProxyType
 from typing import Literal
 
@@ -241,7 +241,7 @@ _UNTOLD = frozenset(
     | {"graphics", "card", "vram", "memory"}
 )
 """Words of a name that tell no card from another; those of other alphabets do not either, but for `_LAPTOP`."""
-_LAPTOP = re.compile(r"\b(mobile|notebook|max-q)\b|笔记本|筆電|移动|行動|ノート|노트북|ноутбук")
+_LAPTOP = re.compile(r"\b(mobile|notebook|max-q)\b|笔记本|筆電|笔电|游戏本|轻薄本|移动|行動|ノート|노트북|ноутбук")
 _MADE = re.compile(r"sxm\d?|pcie|hbm\d?e?|pascal|blackwell|nvl")
 """Words that mostly do not."""
 _SERIES = frozenset({"gtx", "rtx", "quadro"})
@@ -255,7 +255,13 @@ def _words(name: str) -> list[str]:
     text = re.sub(r"[^\x21-\x7e]+|[\s_/()-]+", "-", text)
     text = re.sub(r"(?<=gtx|rtx)(?=a?\d)|(?<=titan)(?=[xvr])|(?<=\d)(?=ti|super|laptop)|(?<=ti)(?=super|\d)", "-", text)
     text = re.sub(r"-+(\d+)-*g(i?b|o)?\b", r"-\1", text)
-    return [word for word in text.split("-") if word and word not in _UNTOLD]
+    words = [word for word in text.split("-") if word and word not in _UNTOLD]
+    if "laptop" not in words:
+        return words
+    # wherever it stands: behind the model, before the memory
+    model = [word for word in words if word != "laptop"]
+    memory = list(reversed([*takewhile(re.compile(r"\d{1,2}").fullmatch, reversed(model))]))
+    return [*model[: len(model) - len(memory)], "laptop", *memory]
 
 
 _TABLE_WORDS = frozenset(word for key in PUBLISHED for word in key.split("-"))

@@ -66,6 +66,15 @@ class Thresholds(BaseModel):
         """Return the candidates for a resolution in pixels."""
         return [candidate for candidate in self.candidates if candidate.side == side]
 
+    def intervals(self, seconds: float) -> tuple[str, str]:
+        """Time between checkpoints and grids, and between scores, of a training of so many seconds.
+
+        In shares of a short one, by the hour in a long one.
+        """
+        if seconds > self.long_seconds:
+            return self.long_checkpoint_every, f"{self.long_score_hours}h"
+        return str(1 / self.checkpoints), str(1 / self.scores)
+
     @property
     def last(self) -> Candidate:
         """The fallback where there is no time for any other candidate."""

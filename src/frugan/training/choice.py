@@ -385,11 +385,8 @@ def _length_words(trial: _Trial, steps: int, seconds: float, request: _Request) 
         yield f"training.duration={steps} steps"
         yield f"training.time={request.time}"
     is_counted = not request.length or trial.wanted_steps is not None
-    if seconds > THRESHOLDS.long_seconds:
-        saved, scored = THRESHOLDS.long_checkpoint_every, f"{THRESHOLDS.long_score_hours}h"
-    elif is_counted:
-        saved, scored = str(1 / THRESHOLDS.checkpoints), str(1 / THRESHOLDS.scores)
-    else:
+    saved, scored = THRESHOLDS.intervals(seconds)
+    if not is_counted and seconds <= THRESHOLDS.long_seconds:
         saved, scored = (f"{max(1, steps // parts)} steps" for parts in (THRESHOLDS.checkpoints, THRESHOLDS.scores))
     yield f"saving.checkpoint_every={saved}"
     yield f"saving.snapshot_every={saved}"
@@ -421,6 +418,7 @@ def _lines(
         on += ", as most cannot be seen on white"
     return (
         f"pictures: {facts}{on}",
+        *facts.duplicate_lines,
         f"recipe: {candidate} at {candidate.side} pixels, for {machine.words}{trial.larger}; override with a recipe's "
         "name, or networks.resolution=",
         *_enlarged_lines(facts, recipe),
@@ -536,7 +534,8 @@ def choose_for(
     request = _Request.of(overrides, start, for_time, from_noise=from_noise)
     named = list(data.items()) if isinstance(data, Mapping) else [("", data)]
     if data is None or not named:
-        raise BadInput("no recipe and no pictures given: add --data PATH, or name a recipe: `frugan recipes`")
+        fitting = "frugan recipes" if card is None else f"frugan recipes --card {card}"
+        raise BadInput(f"no recipe and no pictures given: add --data PATH, or name a recipe: `{fitting}`")
     name, pictures = named[0]
     if len(named) > 1 or name not in ("", "images"):
         raise BadInput(

@@ -8,8 +8,10 @@ from typing import Any
 import torch
 
 from frugan.accelerator.device import available_cores, catch_out_of_memory, release_memory
+from frugan.engine.durations import Duration
 from frugan.engine.run import threads
 from frugan.engine.run.loop import Loop, RunningStage
+from frugan.errors import BadInput
 from frugan.recipe.recipe import Recipe
 from frugan.training.run import TrainRun
 from frugan.wording import duration
@@ -45,9 +47,8 @@ class Opening:
         if self._looked:
             return
         self._looked = True
-        for line in (short_course(self.run.recipe), slow_average(self.run.recipe)):
-            if line is not None:
-                self.run.choose(f"warning: {line}")
+        if loop.kept_time is None:
+            self._warn_of_length(self.run.recipe)
         self.run.stop.doing = "the timing of a step"
         seconds = self._choose_threads(loop, stage) if on_cpu else None
         if _has_left(loop, WORTH_AN_ESTIMATE):
@@ -117,10 +118,18 @@ class Opening:
             return
         if loop.kept_time is not None:  # the number of steps follows the time, and not the other way round
             time_left = loop.kept_time.left(loop.seconds)
+            if seconds > time_left and not loop.seconds:
+                raise BadInput(
+                    f"one step alone takes about {duration(seconds)}, and of the {duration(loop.kept_time.seconds)} of "
+                    f"--for (training.time) {duration(time_left)} are left: give a longer time, or a smaller recipe: "
+                    "`frugan train --data ... --for ...` without one chooses"
+                )
+            coming = max(1, int(time_left / seconds))
             self.run.choose(
-                f"estimate: about {duration(seconds)} a step: {max(1, int(time_left / seconds)):,} in the "
-                f"{duration(time_left)} that are left, less what grids and scores take"
+                f"estimate: about {duration(seconds)} a step: {coming:,} in the {duration(time_left)} that are left, "
+                "less what grids and scores take"
             )
+            self._warn_of_length(_of_steps(self.run.recipe, loop.state.step + coming))
             return
         line = f"estimate: about {duration(seconds)} a step, {duration(left * seconds)} for {left:,} steps"
         if left * seconds > LONG_SECONDS:
@@ -128,6 +137,11 @@ class Opening:
 
             line += advice(self.run.recipe, self.run.name, loop.plan, seconds, left, LONG_SECONDS)
         self.run.choose(line)
+
+    def _warn_of_length(self, recipe: Recipe) -> None:
+        for line in (short_course(recipe), slow_average(recipe), no_score(recipe)):
+            if line is not None:
+                self.run.choose(f"warning: {line}")
 
     def _timer(self, loop: Loop, stage: RunningStage) -> Callable[[], float]:
         """Return a function that times a step, a later one in each call."""
@@ -139,6 +153,34 @@ class Opening:
     def _set(self, number: int) -> None:
         torch.set_num_threads(number)
         self.kept["threads"] = {"number": number, "machine": threads.machine_name()}
+
+
+def _of_steps(recipe: Recipe, steps: int) -> Recipe:
+    """Return a recipe as if it had been given the number of steps that a time comes to."""
+    update = {"duration": Duration.parse(f"{steps} steps"), "earlier_lengths": ()}
+    return recipe.model_copy(update={"training": recipe.training.model_copy(update=update)})
+
+
+def no_score(recipe: Recipe) -> str | None:
+    """Return a warning if the run is over before its first score is due; None: it is not, or it asks for none."""
+    every, training = recipe.evaluation.every, recipe.training
+    steps = training.duration.known_steps(training.batch)
+    if not isinstance(every, Duration) or (steps is not None and steps < WORTH_AN_ESTIMATE):
+        return None
+    if every.unit == "seconds":
+        end = training.time or (training.duration if steps is None else None)
+        if end is None or every.amount <= end.amount:
+            return None
+        length = str(end)
+    elif steps is None or every.steps(training.batch) <= steps:
+        return None
+    else:
+        length = f"{steps:,} steps"
+    at_end = "evaluation.every=1.0" if steps is not None else f"evaluation.every={length}"
+    return (
+        f"evaluation.every {every} is longer than the run, {length}: no score is taken; {at_end} takes one at the end, "
+        "and `frugan evaluate RUN --data PICTURES` takes one afterwards"
+    )
 
 
 def short_course(recipe: Recipe) -> str | None:

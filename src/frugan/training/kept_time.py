@@ -2,18 +2,20 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from frugan.engine.durations import ENDLESS, Duration
+from frugan.engine.durations import ENDLESS, UNDECIDED_STEPS, Duration
 from frugan.engine.run.checkpoint import list_checkpoints
 from frugan.engine.run.kept_time import TOLERANCE, KeptTime, NewLength
 from frugan.engine.run.run_folder import RunFolder
 from frugan.progress import Say
 from frugan.recipe.loading import load_recipe, recipe_with
+from frugan.recipe.overrides import in_our_words
 from frugan.recipe.recipe import Recipe
 from frugan.setup.networks import weights_metadata
+from frugan.training.candidates import THRESHOLDS
 from frugan.training.run import TrainRun
 from frugan.wording import duration
 
@@ -27,28 +29,51 @@ NOTICEABLE = 0.05
 """Change of a step's seconds from which on it is given as the reason for another length."""
 FASTEST_STEP_SECONDS = 1e-3
 """A step that was never timed is thought to take this long: too many steps are left out once some were timed."""
-UNREACHED_STEPS = 10**9
-"""Length of an endless training that is to keep a time, until some steps were timed."""
 
 
-def with_time(recipe: str | Recipe, overrides: Sequence[str], for_time: str) -> tuple[str | Recipe, Sequence[str]]:
+def with_time(
+    recipe: str | Recipe, overrides: Sequence[str], for_time: str, say: Say
+) -> tuple[str | Recipe, Sequence[str]]:
     """Return a recipe and its overrides such that training takes a time, unless they give it a number of steps.
 
-    An endless recipe gets a number of steps that no training comes to, as keeping a time decides it again.
+    What the recipe does every so many steps is then done by the length that is decided: a named recipe's thousand steps
+    may be more than there is time for.
 
     Raises:
         BadInput: it is no time, or the recipe cannot keep one.
     """
-    Duration.parse_seconds(for_time, "--for")
-    if any(word.startswith("training.duration=") for word in overrides):
-        return recipe, overrides
+    seconds = Duration.parse_seconds(for_time, "--for")
     loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
-    words = [f"training.time={for_time}"]
-    if loaded.training.duration == ENDLESS:
-        words.append(f"training.duration={UNREACHED_STEPS} steps")
+    given = _fields(loaded, overrides)
+    if "training.duration" in given and loaded.training.duration != ENDLESS:
+        return recipe, overrides
+    following = [word for word in _following(loaded, seconds) if word.partition("=")[0] not in given]
+    if following:
+        say(
+            f"with --for {for_time}, what comes between steps goes by it too: {', '.join(following)}; override with one"
+        )
+    words = [f"training.time={for_time}", *following]
     if isinstance(recipe, Recipe):
         return recipe_with(recipe.model_dump(mode="json"), words, f"--for {for_time}"), overrides
     return recipe, (*overrides, *words)
+
+
+def _fields(recipe: Recipe, overrides: Sequence[str]) -> set[str]:
+    """Return the fields that were given, also by the options of the family's original program."""
+    ours = in_our_words({"family": recipe.family}, overrides).values()
+    return {word.partition("=")[0] for words in ours for word in words}
+
+
+def _following(recipe: Recipe, seconds: float) -> Iterator[str]:
+    """Overrides by which a recipe's intervals follow a training's length, for those that do not fit into a time."""
+    saved, scored = THRESHOLDS.intervals(seconds)
+    for key, every, instead in (
+        ("saving.checkpoint_every", recipe.saving.checkpoint_every, saved),
+        ("saving.snapshot_every", recipe.saving.snapshot_every, saved),
+        ("evaluation.every", recipe.evaluation.every, scored),
+    ):
+        if isinstance(every, Duration) and (every.unit != "seconds" or every.amount > seconds):
+            yield f"{key}={instead}"
 
 
 def keep_time(run: TrainRun, step: int, saved: Mapping[str, Any], kept: dict[str, Any]) -> KeptTime | None:
@@ -80,9 +105,9 @@ def keep_time(run: TrainRun, step: int, saved: Mapping[str, Any], kept: dict[str
     if step >= length.steps:
         run.choose(f"{run.folder.path} is finished, and its {promised} are over; a longer --for trains longer")
     else:
-        after = f", after {length.steps:,} steps" if trained else ""  # before, nobody knows how long one takes
+        # after how many steps, the estimate says, which times one here and now
         run.choose(
-            f"ends at about {_clock_in(left)}{after}: steps are added or left out when they turn out faster or slower "
+            f"ends at about {_clock_in(left)}: steps are added or left out when they turn out faster or slower "
             f"than thought (training.time={promised})"
         )
     cycle = math.lcm(*(phase.every for phase in run.training.phases))
@@ -94,10 +119,11 @@ def report_new_length(run: TrainRun, new: NewLength) -> Mapping[str, str]:
     recipe = run.recipe_now
     run.folder.write_recipe(recipe.model_dump(mode="json"))
     at = recipe.training.earlier_lengths[-1][0] if recipe.training.earlier_lengths else 0
-    run.log.write("length", step=at, steps=new.steps, before=new.before, slowdown=round(new.slowdown, 3))
+    before = {} if new.before == UNDECIDED_STEPS else {"before": new.before, "slowdown": round(new.slowdown, 3)}
+    run.log.write("length", step=at, steps=new.steps, **before)
     if new.told is not None and run.is_first:  # the event is in the log already
         end = f"the end stays {_clock_in(new.seconds_left)}" if new.seconds_left > 0 else "the time is over"
-        instead = f" in place of {new.told:,}" if new.told < UNREACHED_STEPS else ""
+        instead = f" in place of {new.told:,}" if new.told < UNDECIDED_STEPS else ""
         run.say(f"{_why(new, new.told)}: {new.steps:,} steps{instead}; {end}")
     return weights_metadata(recipe, run.class_names)
 
@@ -130,15 +156,20 @@ def with_length_by_hand(recipe: Recipe, run: RunFolder, overrides: Sequence[str]
         overrides: `key.sub=value` words that were given.
     """
     training = recipe.training
-    keys = {word.partition("=")[0] for word in overrides}
+    keys = _fields(recipe, overrides)
+    by_hand = "training.duration" in keys and (training.time is None or training.duration != ENDLESS)
+    if training.time is not None and not by_hand and run.exists:
+        before = load_recipe(str(run.path)).training
+        if before.time is not None and before.length is not None:  # another time goes on from the length that it had
+            update: dict[str, Any] = {"duration": before.duration, "earlier_lengths": before.earlier_lengths}
+            return recipe.model_copy(update={"training": training.model_copy(update=update)})
     if "training.time" in keys or (training.time is None and not training.earlier_lengths):
         return recipe
-    by_hand = "training.duration" in keys
     if not by_hand and (run.exists or not training.earlier_lengths):
         return recipe
     if not by_hand:
         say(f"length: {training.duration}, as that run came to; training.time={training.time} keeps the time instead")
-        update: dict[str, Any] = {"time": None}
+        update = {"time": None}
     elif run.exists:
         say(f"length: {training.duration}, whatever time they take; training.time keeps a time")
         update = {"time": None, "earlier_lengths": _earlier(run)}

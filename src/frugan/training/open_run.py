@@ -170,7 +170,7 @@ def recipe_for(
             say(f"{before.path} was begun for these pictures and goes on; --out with another folder begins a new run")
         named: str | Recipe = before.as_recipe(built_in())
         if for_time is not None:
-            named, overrides = with_time(named, overrides, for_time)
+            named, overrides = with_time(named, overrides, for_time, say)
         return named, overrides, None
     if out is not None:  # before steps are timed
         RunFolder(Path(out)).refuse_other_files()

@@ -16,6 +16,7 @@ from frugan.engine.requests import Requests, StopRequest
 from frugan.engine.run.events import EventLog, NoEvents
 from frugan.engine.run.run_folder import RunFolder
 from frugan.engine.run.training import Training
+from frugan.errors import checked
 from frugan.planning.plan_space import PlanConstraints
 from frugan.progress import Say
 from frugan.recipe.recipe import Recipe
@@ -24,6 +25,7 @@ from frugan.training.starting_weights import Start
 from frugan.wording import parse_size
 
 
+@checked
 @dataclass(frozen=True)
 class TrainingOptions:
     """Options of a training besides the recipe."""

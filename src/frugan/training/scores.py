@@ -1,6 +1,7 @@
 """Scores of a training while it goes on."""
 
 import copy
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from frugan.engine.durations import EvaluationSettings
 from frugan.engine.plan import Plan
 from frugan.engine.state.state import TrainingState
 from frugan.errors import BadInput, TrainingFailed
-from frugan.evaluation.compared import HELD_OUT, TRAINED_ON, TRAINING_SET
+from frugan.evaluation.compared import HELD_OUT, OF_THE_RUN, TRAINED_ON, TRAINING_SET
 from frugan.evaluation.feature_collector import FeatureCollector
 from frugan.evaluation.judged import TwoSampleTest
 from frugan.evaluation.reference import WITHOUT_FEATURES, missing_weights, network_for
@@ -178,7 +179,7 @@ class TrainingScores:
     def leave_to_end(self, seconds: float, at_end: bool) -> None:
         """Say that scores on the way take too much of the time that is kept."""
         promised = self.recipe.training.time
-        evaluate = f"frugan evaluate {self.run.folder.path} --data PICTURES"
+        evaluate = f"frugan evaluate {shlex.quote(str(self.run.folder.path))} --data PICTURES"
         left = "one is taken, at the end" if at_end else f"none is taken (afterwards: {evaluate})"
         self.run.choose(f"scores: the next would take about {duration(seconds)} of the run's {promised}: {left}")
 
@@ -222,7 +223,7 @@ def real_pictures(run: TrainRun) -> tuple[PictureSet, str, str]:
     if pictures.held_out is None:
         return pictures, TRAINING_SET, TRAINED_ON
     folder = run.recipe.data.holdout
-    return pictures.held_out, folder if isinstance(folder, str) else TRAINING_SET, HELD_OUT
+    return pictures.held_out, folder if isinstance(folder, str) else OF_THE_RUN, HELD_OUT
 
 
 def possible(run: TrainRun, settings: EvaluationSettings) -> tuple[EvaluationSettings | None, str | None]:

@@ -1,5 +1,6 @@
 """Weights that a new run starts from (`--init`): matched to its networks, adapted, or refused."""
 
+import shlex
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -361,16 +362,16 @@ def recipe_to_start_from(init: str | Path | None) -> Recipe | None:
 
 def _refuse_pickle(path: Path) -> None:
     if path.suffix in PICKLES and path.is_file():
-        out = path.with_suffix(".safetensors").name
+        source, out = shlex.quote(str(path)), shlex.quote(path.with_suffix(".safetensors").name)
         if path.suffix == ".pkl":
             cure = (
-                f"a snapshot of StyleGAN2 becomes weights with `frugan convert {path} {out} --from stylegan-pickle`, "
+                f"a snapshot of StyleGAN2 becomes weights with `frugan convert {source} {out} --from stylegan-pickle`, "
                 "one of R3GAN with --from r3gan-pickle"
             )
         else:
             cure = (
                 "the folder of a BigGAN-PyTorch checkpoint becomes weights with "
-                f"`frugan convert {path.parent} {out} --from biggan-pytorch`"
+                f"`frugan convert {shlex.quote(str(path.parent))} {out} --from biggan-pytorch`"
             )
         raise BadInput(f"--init {path}: a pickle, which is not read here; {cure}")
 

@@ -15,6 +15,7 @@ from frugan.engine.run.events import Event
 from frugan.engine.run.run_folder import RunFolder
 from frugan.engine.run.step_log import Diverged
 from frugan.engine.run.threads import threads_put_back
+from frugan.errors import checked
 from frugan.progress import Progress, Say, quiet
 from frugan.recipe.recipe import Recipe
 from frugan.recipes import built_in
@@ -57,6 +58,7 @@ def _ignore_closed_console(show: Callable[[Any], None]) -> Callable[[Any], None]
     return guarded
 
 
+@checked
 def train(
     recipe: str | Recipe | None,
     data: Data,
@@ -68,7 +70,7 @@ def train(
     init_classes: str | None = None,
     map_classes: Mapping[str, str] | None = None,
     options: TrainingOptions | None = None,
-    say: Say = quiet,
+    say: Say = print,
     show: Callable[[Event], None] = quiet,
     progress: Progress | None = None,
     began: float | None = None,
@@ -80,7 +82,7 @@ def train(
     Args:
         recipe: built-in name, path of a TOML file, a run (its own recipe, as it was trained with), or a loaded recipe;
             None: that of the run in `out`, and for a new run one that is chosen for the pictures.
-        data: pictures: a path, paths by source name, or opened sets by source name.
+        data: pictures: a path or an opened set, or where a recipe reads several sources those by source name.
         out: run folder; default: one in the folder for runs, named after the recipe; where that is chosen, the one
             that was begun for the same path, or a new one.
         for_time: how long the run takes, start, grids and scores included, such as "2h"; None: 30 minutes where its
@@ -93,7 +95,7 @@ def train(
             named are found by their names, in whatever order. Kept in the run. None: as kept, else the classes must be
             those of the run.
         options: how to run it here.
-        say: is given a line for every automatic choice.
+        say: is given a line for every automatic choice, and for what a run that goes on has otherwise than before.
         show: is given every event.
         progress: (done, all) while pictures are prepared.
         began: when the time began that training keeps, by `time.perf_counter`; None: now.
@@ -112,7 +114,7 @@ def train(
         if ranks.rank == 0:
             choice: RecipeChoice | None = None
             if recipe is not None and for_time is not None:
-                recipe, overrides = with_time(recipe, overrides, for_time)
+                recipe, overrides = with_time(recipe, overrides, for_time, say)
             if recipe is None:
                 recipe, overrides, choice = recipe_for(data, out, overrides, for_time, options, init, say, progress)
             words = recipe if isinstance(recipe, str) else None

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -161,6 +162,16 @@ def test_a_card_has_the_last_score_of_each_kind_with_its_interval() -> None:
     assert "| 1 network, 400 steps of 16 |" in text
 
 
+def test_a_score_of_an_earlier_step_gives_way_to_that_of_the_weights(made: Path, tmp_path: Path) -> None:
+    """It was taken from outside while training went on, and so is in the other file."""
+    run = tmp_path / "run"
+    shutil.copytree(made, run)
+    line = json.dumps({"scores": {"fid": 99.0}, "provenance": replace(PROVENANCE, step=300).as_json()})
+    (run / "scores.jsonl").write_text(line + "\n", "utf-8")
+    text = (write_card(run, tmp_path / "card", licence="cc-by-4.0") / "README.md").read_text("utf-8")
+    assert [line.split(" | ")[1:3] for line in text.splitlines() if line.startswith("| FID")] == [["12.35", "400"]]
+
+
 def test_a_card_says_what_where_how_good_and_by_what_measure(made: Path, tmp_path: Path) -> None:
     folder = write_card(made, tmp_path / "card", licence="cc-by-4.0")
     assert sorted(file.name for file in folder.iterdir()) == sorted(FILES)
@@ -300,6 +311,17 @@ def test_a_card_is_written_again_as_it_was_asked_for(made: Path, tmp_path: Path)
     assert first.read_text("utf-8") == before.replace("# Flowers", "# Roses")
 
 
+def test_a_card_elsewhere_is_as_the_one_in_the_run(made: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(made, run)
+    first = write_card(run, licence="cc0-1.0", title="Flowers", by="Ada") / "README.md"
+    said: list[str] = []
+    other = write_card(run, tmp_path / "other", licence="cc-by-4.0", say=said.append) / "README.md"
+    assert other.read_text("utf-8") == first.read_text("utf-8").replace("cc0-1.0", "cc-by-4.0")
+    line = f'as on the card in {run / "card"}: --title "Flowers", --by "Ada"; give another to change it'
+    assert line in said
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_a_card_that_somebody_edited_is_not_written_over(made: Path, tmp_path: Path, *, known: bool) -> None:
     folder = write_card(made, tmp_path / "card", licence="cc0-1.0", by="Ada")
@@ -311,7 +333,7 @@ def test_a_card_that_somebody_edited_is_not_written_over(made: Path, tmp_path: P
     words = ["card", str(made), "--out", str(folder), "--title", "Roses"]
     refused = CliRunner().invoke(application(), words)
     assert isinstance(refused.exception, BadInput)
-    assert "choose another --out, or add --replace" in str(refused.exception)
+    assert "choose another --out, or add --replace (replace=True in Python)" in str(refused.exception)
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == there
     replaced = CliRunner().invoke(application(), [*words, "--replace"])
     assert replaced.exit_code == 0, replaced.output

@@ -166,5 +166,5 @@ def test_unknown_and_legacy_options_are_said(model: LerasModel, tmp_path: Path) 
 
 def test_folders_of_other_kinds_say_so(tmp_path: Path) -> None:
     folder = _folder(tmp_path / "model")
-    with pytest.raises(BadInput, match=r"holds no SAEHD model .*, but of AMP: --from"):
+    with pytest.raises(BadInput, match=r"holds no SAEHD model .*, but of AMP \(--from leras-amp\)"):
         convert(Conversion(folder, tmp_path / "run", _quiet), made_by="leras")

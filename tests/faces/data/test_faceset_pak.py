@@ -17,7 +17,7 @@ import pytest
 from faces.data.golden_faces import GOLDEN, load_face
 from frugan.errors import BadInput
 from frugan.faces.data.face import FaceType
-from frugan.faces.data.faceset import Pak, read_pak, write_pak
+from frugan.faces.data.faceset_pak import Pak, read_pak, write_pak
 from frugan.safe_pickle.writer import Global, dump_pickle
 
 PACKED = GOLDEN / "faceset" / "packed" / "faceset.pak"

@@ -193,7 +193,10 @@ def test_a_model_is_replaced_only_when_asked_and_kept(tmp_path: Path) -> None:
     (tmp_path / "new_SAEHD_GAN.npy").write_bytes(b"of the old model only")
     (tmp_path / "new_SAEHD_model.dfm").write_bytes(b"another's")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(BadInput, match=r"holds new_SAEHD_data\.dat already; .*--replace.*new_SAEHD_replaced_01"):
+    with pytest.raises(
+        BadInput,
+        match=r"holds new_SAEHD_data\.dat already; .*--replace \(replace=True in Python\).*new_SAEHD_replaced_01",
+    ):
         write_model(tmp_path, model())
     backup = write_model(tmp_path, model(networks={}), replace=True)
     assert backup == tmp_path / "new_SAEHD_replaced_01"

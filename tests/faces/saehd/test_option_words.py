@@ -25,6 +25,14 @@ def test_every_option_has_words_that_a_recipe_takes(name: str) -> None:
     assert ours
 
 
+@pytest.mark.parametrize("name", sorted(NOTHING_STANDS_FOR))
+def test_an_option_that_nothing_stands_for_is_left_out_with_a_line(name: str) -> None:
+    words, lines = as_given(RECIPE, [f"{name}=y", "batch_size=6"])
+    assert words == ["training.batch=6"]
+    assert lines[0] == f"{name}=y is left out: nothing stands for it here"
+    assert load_recipe(RECIPE, [f"{name}=y"]) == load_recipe(RECIPE)
+
+
 @pytest.mark.parametrize(
     ("word", "ours"),
     [
@@ -46,7 +54,7 @@ def test_values_as_they_are_typed_there(word: str, ours: list[str]) -> None:
     [
         ("lr_dropout=maybe", "lr_dropout=maybe: expected y or n"),
         ("target_iter=1k", "target_iter=1k: expected a whole number; 0: none"),
-        ("models_opt_on_gpu=y", "models_opt_on_gpu=y: no such option here: --memory decides"),
+        ("models_opt_on_gpu=maybe", "models_opt_on_gpu=maybe: expected y or n"),
         ("batchsize=4", "batchsize: unknown key"),
     ],
 )

@@ -1,5 +1,6 @@
 """DeepFaceLab's XSeg folder there and back, and what is refused."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -88,5 +89,36 @@ def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_in_use_is_not_overwritten(there_and_back: tuple[Path, Path]) -> None:
     _, back = there_and_back
-    with pytest.raises(BadInput, match=r"holds XSeg_64\.npy already"):
+    with pytest.raises(BadInput, match=r"holds XSeg_64\.npy already.*add --replace \(replace=True in Python\)"):
         convert(Conversion(back.with_name("run"), back, _quiet), to="leras-xseg")
+
+
+def test_what_is_replaced_is_moved_away(there_and_back: tuple[Path, Path], tmp_path: Path) -> None:
+    source, back = there_and_back
+    folder, lines = tmp_path / "model", list[str]()
+    shutil.copytree(source, folder)
+    (folder / "XSeg_32.npy").write_bytes(b"of another size")
+    (folder / "new_SAEHD_data.dat").write_bytes(b"another model's")
+    before = {path.name: path.read_bytes() for path in folder.glob("XSeg_*")}
+    converted = convert(Conversion(back.with_name("run"), folder, lines.append, replace=True), to="leras-xseg")
+    assert converted.backup == folder / "XSeg_replaced_01"
+    assert f"The files that it replaced: {converted.backup}" in converted.lines
+    assert {path.name: path.read_bytes() for path in converted.backup.iterdir()} == before
+    names = {"XSeg_64.npy", "XSeg_64_opt.npy", "XSeg_data.dat", "XSeg_summary.txt"}
+    assert {path.name for path in folder.iterdir() if path.is_file()} == {*names, "new_SAEHD_data.dat"}
+
+
+def test_what_deepfacelab_cannot_read_takes_no_readable_models_place(
+    there_and_back: tuple[Path, Path], tmp_path: Path
+) -> None:
+    run = there_and_back[1].with_name("run")
+    (tmp_path / "XSeg_256.npy").write_bytes(b"readable")
+    with pytest.raises(BadInput, match=r"holds an XSeg that DeepFaceLab reads; choose a new folder\. 64 pixels"):
+        convert(Conversion(run, tmp_path, _quiet, replace=True), to="leras-xseg")
+    assert [path.name for path in tmp_path.iterdir()] == ["XSeg_256.npy"]
+
+
+def test_the_format_for_saehd_names_this_one(tmp_path: Path) -> None:
+    source = _folder(tmp_path / "model")
+    with pytest.raises(BadInput, match=r"holds no SAEHD model .*, but of XSeg \(--from leras-xseg\)"):
+        convert(Conversion(source, tmp_path / "run", _quiet), made_by="leras")

@@ -19,7 +19,7 @@ from frugan.conversion.export.graph import OPSET, Graph, Samples
 from frugan.conversion.export.tracing import WholeMaps, translate
 from frugan.engine.plan import Layout
 from frugan.engine.state.working_weights import prepared
-from frugan.errors import BadInput, optional_module
+from frugan.errors import BadInput, checked, optional_module
 from frugan.files import atomic_file, write_flushed
 from frugan.progress import Say
 from frugan.recipe.recipe import Recipe
@@ -72,6 +72,7 @@ class Exported:
         ]
 
 
+@checked
 def export(source: str | Path | Weights, path: str | Path, *, half: bool = False, say: Say = print) -> Exported:
     """Write the averaged generator of a run as an ONNX model.
 

@@ -16,7 +16,7 @@ from jinja2 import Environment, StrictUndefined
 
 from frugan.conversion.export.about import AboutModel
 from frugan.conversion.export.onnx import Exported, Generator, write_model
-from frugan.errors import BadInput
+from frugan.errors import BadInput, checked
 from frugan.files import atomic_folder, read_untrusted, refuse_full
 from frugan.progress import Say
 from frugan.setup.networks import Weights
@@ -38,6 +38,7 @@ PICTURES: Mapping[int, int] = MappingProxyType({64: 16, 128: 9, 256: 4})
 """Side up to which so many pictures are shown at first; of larger ones, one."""
 
 
+@checked
 def export_site(
     source: str | Path | Weights,
     folder: str | Path,

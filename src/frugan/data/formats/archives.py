@@ -283,7 +283,9 @@ def _dataset(h5py: Any, file: Any, name: str, where: str) -> Any:
     """Return a dataset whose values lie in the file itself: HDF5 can also point at other files."""
     dataset = file.get(name) if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
     if not isinstance(dataset, h5py.Dataset):
-        raise BadInput(f"{where} has no dataset `{name}`; expected {FORM}, as make_hdf5.py writes them.")
+        raise BadInput(
+            f"{where} has no dataset `{name}`; expected {FORM}, as BigGAN-PyTorch's make_hdf5.py writes them."
+        )
     if dataset.external or dataset.is_virtual:
         raise BadInput(f"{where}: `{name}` points at other files; expected the values themselves. Run h5repack on it.")
     return dataset

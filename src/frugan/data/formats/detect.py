@@ -15,6 +15,7 @@ from frugan.data.formats.picture_set import open_prepared
 from frugan.data.formats.set_file import is_prepared, refuse_half_prepared
 from frugan.data.formats.shards import holds_shards, open_shards
 from frugan.data.formats.source import (
+    CURES,
     MOST_JSON_BYTES,
     SUFFIXES,
     Classes,
@@ -87,7 +88,7 @@ def open_folder(path: Path, reading: Reading = AS_THEY_ARE) -> Source:
     files = list(visible_files(path))
     names = in_class_order([name for name in files if is_picture_name(name)])
     aside = [name for name in files if not is_picture_name(name) and name != "dataset.json"]
-    others = Counter(map(kind_of_file, aside))
+    others = Counter(_kind(path / name) for name in aside)
     if not names:
         refuse_half_prepared(path)
         raise BadInput(
@@ -107,6 +108,18 @@ def open_folder(path: Path, reading: Reading = AS_THEY_ARE) -> Source:
         return read_picture(path / names[index], reading)
 
     return Source("picture folder", path, names, classes, size, picture, lines=ignored_line(others))
+
+
+def _kind(path: Path) -> str:
+    """Return the kind of a file that is no picture by its name; or that this is all that speaks for the kind."""
+    kind = kind_of_file(path.name)
+    if kind not in CURES:
+        return kind
+    try:
+        with path.open("rb") as file:
+            return kind if file.read(8)[4:] == b"ftyp" else f"{kind} by name alone"
+    except OSError:
+        return kind
 
 
 def _folders_in(path: Path, aside: list[str]) -> dict[str, str]:
@@ -192,6 +205,11 @@ def open_source(path: Path, reading: Reading = AS_THEY_ARE) -> Source:
         raise BadInput(f"{where} cannot be read: {error.strerror}. Check the rights.") from error
     if start == HDF5_START:
         return open_hdf5(path)
+    if path.name.lower().endswith((".npy", ".npz")):
+        raise BadInput(
+            f"{where} holds NumPy's arrays; open them in Python: frugan.PictureSet.from_arrays "
+            "(docs/adding-a-data-set.md)"
+        )
     if zipfile.is_zipfile(path):
         return open_zip(path, reading)
     if start.startswith(ZIP_START) or path.name.lower().endswith(".zip"):

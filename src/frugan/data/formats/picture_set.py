@@ -25,29 +25,8 @@ from frugan.data.formats.set_file import (
     read_set_file,
     refuse_half_prepared,
 )
-from frugan.errors import BadInput
-from frugan.wording import count, shown
-
-MOST_LOST = 0.1
-"""Share of the pictures that may be lost: more is a disk that fails, or a folder that was taken away."""
-
-
-def refuse_many_lost(lost: Mapping[str, str], number: int) -> None:
-    """Refuse to go on with what is left.
-
-    Args:
-        lost: picture -> why it cannot be read.
-        number: of pictures there were.
-
-    Raises:
-        BadInput: more than MOST_LOST of them are lost, and more than one.
-    """
-    if len(lost) > max(1, MOST_LOST * number):
-        raise BadInput(
-            f"{count(len(lost), 'picture')} of {number:,} cannot be read or used; the last: {list(lost.values())[-1]} "
-            "Is the disk still there? The run goes on from its last checkpoint once they are whole"
-        )
-
+from frugan.errors import BadInput, checked
+from frugan.wording import shown
 
 CHUNK = 1024  # pictures read at once for a digest
 LOOKED_AT = 64  # pictures compared at once, to find one in colour
@@ -85,8 +64,12 @@ class PictureSet:
     held_out_below: float | None = None  # drawn numbers below it are of test pictures; None: they are not drawn so
 
     @classmethod
+    @checked
     def from_arrays(
-        cls, pictures: NDArray[np.uint8], labels: NDArray[np.int64] | None = None, class_names: Sequence[str] = ()
+        cls,
+        pictures: NDArray[np.uint8],
+        labels: NDArray[np.int64] | Sequence[int] | None = None,
+        class_names: Sequence[str] = (),
     ) -> "PictureSet":
         """Make a set of arrays, which are read once for the digest and not copied.
 

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from frugan.data.batches import random_order
-from frugan.data.formats.picture_set import refuse_many_lost
+from frugan.data.formats.source import refuse_many_lost
 from frugan.errors import BadInput
 from frugan.faces.data.face import SampleSettings
 from frugan.faces.data.faceset import Faceset
@@ -137,6 +137,7 @@ class SampleBatches:
         self._block: SampleBlock | None = None
         self._faces = len(maker.faceset) + (len(self._references) if self._references is not None else 0)
         self._lost: dict[str, str] = {}
+        self._rewritten = 0
         self._processes = processes
         self._number = processes.add(maker) if processes is not None else 0
 
@@ -162,6 +163,9 @@ class SampleBatches:
 
     def _take(self, position: int, count: int) -> dict[str, torch.Tensor]:
         wanted = self._wanted(position, count)
+        faceset = self._maker.faceset
+        if not self._rewritten and any(faceset.has_changed(one.face) for one in wanted):
+            self._rewritten = sum(map(faceset.has_changed, range(len(faceset))))
         shapes = self._maker.shapes(count)
         if self._processes is None or not wanted:
             arrays = {part: np.empty(shape, np.float32) for part, shape in shapes.items()}
@@ -178,6 +182,11 @@ class SampleBatches:
     def passed_over(self) -> Mapping[str, str]:
         """Faces that cannot be read or used -> why; others stand in their places."""
         return self._lost
+
+    @property
+    def rewritten(self) -> int:
+        """Faces whose files had been written since the start, when the first of them was met; 0: none was."""
+        return self._rewritten
 
     def _take_in(self, lost: Mapping[str, str]) -> None:
         self._lost |= lost

@@ -1,13 +1,12 @@
 """A set of aligned faces: a folder of DeepFaceLab's JPEGs, a workspace, or a faceset.pak. Untrusted."""
 
 import os
-import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO, TypeGuard
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,194 +15,15 @@ from frugan.data.formats.source import is_hidden, is_picture_name
 from frugan.errors import BadInput
 from frugan.faces.data.dfl_jpeg import (
     NotJpeg,
-    face_from_metadata,
-    mask_for_file,
-    metadata_segments,
     picture_size,
-    polygons_for_file,
     read_face_jpeg,
     segments,
 )
-from frugan.faces.data.face import Face, FaceType
+from frugan.faces.data.face import Face
+from frugan.faces.data.faceset_pak import PAK_NAME, read_index, read_pak, write_pak
 from frugan.faces.data.geometry import opencv, yaw
-from frugan.files import atomic_file, atomic_folder, refuse_full
-from frugan.safe_pickle.reader import load_pickle
-from frugan.safe_pickle.writer import Global, dump_pickle
+from frugan.files import atomic_folder, refuse_full
 from frugan.wording import MIB, count, first_names, shown
-
-# DeepFaceLab's faceset.pak: many aligned JPEGs in one file, behind an index. Untrusted.
-#
-# Layout, numbers uint64 little-endian: the version; the size of the index; the index, a pickled list of
-# dicts; n + 1 offsets; the JPEGs one after another. Offsets count from the first JPEG, but the last is the file's size.
-
-PAK_NAME = "faceset.pak"
-VERSION = 1
-HEADER = struct.Struct("<QQ")
-OFFSET_BYTES = 8
-SAMPLE_TYPE = ("samplelib.Sample", "SampleType")
-FACE_TYPE = ("facelib.FaceType", "FaceType")
-FACE_SAMPLE = 1  # SampleType.FACE
-CURE = "Copy the file again, or pack the faces again, with DeepFaceLab or `frugan prepare`."
-
-
-@dataclass(frozen=True, eq=False)
-class Pak:
-    """The index of a pak."""
-
-    faces: tuple[Face, ...]  # what is known of each face, [n]
-    ranges: tuple[tuple[int, int], ...]  # where each JPEG begins and ends in the file, [n]
-    digest: str  # of index and offsets, 64 hexadecimal digits
-
-
-def read_pak(path: Path) -> Pak:
-    """Read the index of a pak; the JPEGs are left where they are.
-
-    Raises:
-        BadInput: not a pak, one of another version, cut off or damaged.
-    """
-    where = shown(str(path))
-    try:
-        with path.open("rb") as file:
-            return _read(file, os.fstat(file.fileno()).st_size, where)
-    except OSError as error:
-        raise BadInput(f"{where} cannot be read: {error.strerror}. Check the path and the rights.") from error
-
-
-def _read(file: BinaryIO, size: int, where: str) -> Pak:
-    header = file.read(HEADER.size)
-    if len(header) < HEADER.size:
-        raise BadInput(f"{where} is too short for a faceset.pak. {CURE}")
-    version, index_bytes = HEADER.unpack(header)
-    if version != VERSION:
-        raise BadInput(f"{where} is no faceset.pak of version {VERSION} (it says {version}). {CURE}")
-    if index_bytes > size - HEADER.size:
-        raise BadInput(f"{where} is cut off: its index takes {index_bytes:,} bytes, the file has {size:,}. {CURE}")
-    index = file.read(index_bytes)
-    # the sample type says that these are faces, whatever its number
-    stand_ins = {SAMPLE_TYPE: lambda number: None, FACE_TYPE: FaceType}
-    entries = load_pickle(index, f"{where}: its index", stand_ins)
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise BadInput(f"{where}: its index is no list of faces. {CURE}")
-    table = file.read((len(entries) + 1) * OFFSET_BYTES)
-    if len(table) < (len(entries) + 1) * OFFSET_BYTES:
-        raise BadInput(f"{where} is cut off before its {len(entries):,} faces. {CURE}")
-    offsets = struct.unpack(f"<{len(entries) + 1}Q", table)
-    ranges = _ranges(offsets, size, size - HEADER.size - index_bytes - len(table), where)
-    faces = tuple(_face(entry, f"{where}: face {number}") for number, entry in enumerate(entries))
-    return Pak(faces, ranges, sha256(header + index + table).hexdigest())
-
-
-def _ranges(offsets: Sequence[int], size: int, pictures_bytes: int, where: str) -> tuple[tuple[int, int], ...]:
-    """Return where each JPEG lies in a file of `size` bytes, of which the last `pictures_bytes` are the JPEGs."""
-    *starts, last = offsets
-    # the original writes the first of the two; the second is what its other offsets mean
-    if last not in (size, pictures_bytes):
-        raise BadInput(f"{where} is cut off or was added to: it was {last:,} bytes long and has {size:,}. {CURE}")
-    ends = [*starts[1:], pictures_bytes][: len(starts)]
-    if any(not start < end <= pictures_bytes for start, end in zip(starts, ends, strict=True)):
-        raise BadInput(f"{where}: its offsets do not rise within the file. {CURE}")
-    begin = size - pictures_bytes
-    return tuple((begin + start, begin + end) for start, end in zip(starts, ends, strict=True))
-
-
-def _face(entry: dict[str, Any], where: str) -> Face:
-    name, shape, person = entry.get("filename"), entry.get("shape"), entry.get("person_name")
-    if not isinstance(name, str) or not isinstance(person, str | None):
-        raise BadInput(f"{where} has no file name, or a person's name that is no text. {CURE}")
-    face_type = entry.get("face_type")
-    if not _is_size(shape) or not isinstance(face_type, FaceType):
-        raise BadInput(f"{where} ({shown(name)}) has no face type, or no shape of height, width, channels. {CURE}")
-    return face_from_metadata(
-        entry,
-        where=f"{where} ({shown(name)})",
-        name=name,
-        face_type=face_type,
-        size=(shape[0], shape[1]),
-        mask=entry.get("xseg_mask_compressed"),
-        person=person,
-    )
-
-
-def _is_size(shape: Any) -> TypeGuard[tuple[int, int, int]]:
-    return isinstance(shape, tuple | list) and len(shape) == 3 and all(type(side) is int and side > 0 for side in shape)
-
-
-def write_pak(
-    out: Path,
-    faces: Sequence[Face],
-    jpegs: Iterable[bytes],
-    progress: Callable[[int, int], None] | None = None,
-) -> None:
-    """Write a pak as the original does, byte for byte; it appears under its name when it is complete.
-
-    Args:
-        out: its path.
-        faces: what is known of each face.
-        jpegs: their files, in the same order.
-        progress: gets (faces done, faces in all).
-
-    Raises:
-        OSError: it cannot be written.
-    """
-    landmarks: list[NDArray[np.floating[Any]]] = [face.landmarks for face in faces]
-    begin = HEADER.size + len(_index(faces, landmarks)) + (len(faces) + 1) * OFFSET_BYTES
-    with atomic_file(out) as beside, beside.open("wb") as file:
-        file.seek(begin)
-        offsets = []
-        for number, (face, jpeg) in enumerate(zip(faces, jpegs, strict=True)):
-            offsets.append(file.tell() - begin)
-            file.write(jpeg)
-            landmarks[number] = _unrounded(face, jpeg)
-            if progress is not None:
-                progress(number + 1, len(faces))
-        offsets.append(file.tell())
-        file.seek(0)
-        index = _index(faces, landmarks)  # as long as it was: every float takes 9 bytes
-        file.write(HEADER.pack(VERSION, len(index)) + index + struct.pack(f"<{len(offsets)}Q", *offsets))
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _unrounded(face: Face, jpeg: bytes) -> NDArray[np.floating[Any]]:
-    """The face's landmarks as its own file has them, in float64, if they are the same ones, [68, 2]."""
-    try:
-        content = next((jpeg[one.content : one.end] for one in metadata_segments(jpeg)), b"")
-        about = load_pickle(content, face.name)
-        exact = np.asarray(about["landmarks"], np.float64)
-    except (NotJpeg, BadInput, KeyError, TypeError, ValueError, OverflowError):
-        return face.landmarks
-    return exact if np.array_equal(exact.astype(np.float32), face.landmarks) else face.landmarks
-
-
-def _index(faces: Sequence[Face], landmarks: Sequence[NDArray[np.floating[Any]]]) -> bytes:
-    sample_type = Global(*SAMPLE_TYPE, (FACE_SAMPLE,))
-    face_types = {face_type: Global(*FACE_TYPE, (int(face_type),)) for face_type in FaceType}
-    return dump_pickle(
-        [
-            _entry(face, points, sample_type, face_types[face.face_type])
-            for face, points in zip(faces, landmarks, strict=True)
-        ]
-    )
-
-
-def _entry(face: Face, landmarks: NDArray[np.floating[Any]], sample_type: Global, face_type: Global) -> dict[str, Any]:
-    # in the original they come out of a file of their own, with dtypes of their own
-    points, byte = (np.dtype(np.dtype(kind), copy=True) for kind in (np.float32, np.uint8))
-    mask, polygons = mask_for_file(face), polygons_for_file(face)["polys"]
-    return {
-        "sample_type": sample_type,
-        "filename": face.name,
-        "face_type": face_type,
-        "shape": (face.height, face.width, 3),
-        "landmarks": landmarks.tolist(),
-        "seg_ie_polys": {"polys": [{**polygon, "pts": polygon["pts"].view(points)} for polygon in polygons]},
-        "xseg_mask": None,
-        "xseg_mask_compressed": None if mask is None else mask.view(byte),
-        "eyebrows_expand_mod": face.eyebrows_expand_mod,
-        "source_filename": face.source_filename,
-        "person_name": face.person,
-    }
-
 
 EXPECTED = f"expected aligned JPEGs made by DeepFaceLab's extractor, or {PAK_NAME}"
 HEAD_BYTES = 1 << 16  # of each JPEG are read at first: with the metadata, but for those with large masks
@@ -212,7 +32,7 @@ MOST_FILE_BYTES = 256 * MIB  # of a JPEG: one of 8192 x 8192 pixels that are all
 MOST_UNREADABLE = 0.01  # of the files
 END_OF_IMAGE = b"\xff\xd9"
 
-Place = tuple[str, int, int]  # file, where the JPEG begins in it, where it ends
+Place = tuple[str, int, int, int]  # file, where the JPEG begins in it, where it ends, when the file was modified, in ns
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,6 +46,8 @@ class Faceset:
     # pictures without usable metadata, and folders that were not looked into (with a final "/")
     passed_over: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # lines on what was found beside or in it
+    # of paks that were written anew since: file and when -> where the JPEG of each person and name lies by now
+    _repacked: dict[tuple[str, int], Mapping[tuple[str | None, str], tuple[int, int]]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.faces)
@@ -252,15 +74,24 @@ class Faceset:
         """
         return np.array([yaw(face) for face in self.faces], np.float64)
 
+    def has_changed(self, index: int) -> bool:
+        """Return whether the file of a face has been written since the set was opened, and is still there."""
+        file, _, _, modified_ns = self.places[index]
+        try:
+            return os.stat(file).st_mtime_ns != modified_ns
+        except OSError:
+            return False
+
     def encoded(self, index: int) -> bytes:
-        """Return the JPEG of one face.
+        """Return the JPEG of one face, as it is by now: masks may have been applied to the faces since.
 
         Raises:
             BadInput: it cannot be read any more.
         """
-        file, begin, end = self.places[index]
+        file = self.places[index][0]
         try:
             with open(file, "rb") as opened:
+                begin, end = self._range(index, opened)
                 opened.seek(begin)
                 data = opened.read(end - begin)
         except OSError as error:
@@ -270,6 +101,20 @@ class Faceset:
         if len(data) != end - begin:
             raise BadInput(f"{shown(file)} has changed while it was in use. Start again, from the last checkpoint.")
         return data
+
+    def _range(self, index: int, opened: BinaryIO) -> tuple[int, int]:
+        """Where a face's JPEG begins and ends in its file, which may have been written anew; as before if unknown."""
+        file, begin, end, modified_ns = self.places[index]
+        about = os.fstat(opened.fileno())
+        if about.st_mtime_ns == modified_ns:
+            return begin, end
+        if begin == 0:  # a file of its own: in a pak the index comes first
+            return 0, min(about.st_size, MOST_FILE_BYTES)
+        if (version := (file, about.st_mtime_ns)) not in self._repacked:
+            self._repacked.clear()
+            self._repacked[version] = _ranges_by_name(opened, about.st_size, shown(file))
+        face = self.faces[index]
+        return self._repacked[version].get((face.person, face.name), (begin, end))
 
     def picture(self, index: int) -> NDArray[np.uint8]:
         """Return the pixels of one face, uint8 BGR [H, W, 3].
@@ -300,6 +145,15 @@ class Faceset:
         if pixels is None:
             raise BadInput(f"{where} cannot be decoded. Copy it again, or take it out.")
         return pixels
+
+
+def _ranges_by_name(pak: BinaryIO, size: int, where: str) -> Mapping[tuple[str | None, str], tuple[int, int]]:
+    """Person and name -> where the JPEG lies in a pak; empty if it has become none, which its pictures will tell."""
+    try:
+        now = read_index(pak, size, where)
+    except BadInput:
+        return {}
+    return {(face.person, face.name): place for face, place in zip(now.faces, now.ranges, strict=True)}
 
 
 def open_faceset(path: Path) -> Faceset:
@@ -361,6 +215,7 @@ def _open_pak(path: Path) -> Faceset:
     unreadable: dict[str, str] = {}
     faces, places = [], []
     with path.open("rb") as file:
+        modified_ns = os.fstat(file.fileno()).st_mtime_ns
         for face, (begin, end) in zip(pak.faces, pak.ranges, strict=True):
             try:
                 refuse_cut_off(file, begin, end, f"{shown(str(path))} ({shown(face.name)})")
@@ -368,7 +223,7 @@ def _open_pak(path: Path) -> Faceset:
                 unreadable[face.name] = str(error)
                 continue
             faces.append(face)
-            places.append((str(path), begin, end))
+            places.append((str(path), begin, end, modified_ns))
     _refuse_many(shown(str(path)), unreadable, len(pak.faces))
     return Faceset(tuple(faces), pak.digest, path, tuple(places), tuple(unreadable))
 
@@ -403,14 +258,14 @@ def _open_files(folder: Path, names: list[str], not_looked_into: tuple[str, ...]
     digest = sha256()
     for name in names:
         try:
-            face, size, head = _read_head(folder / name)
+            face, about, head = _read_head(folder / name)
         except BadInput as error:
             unreadable[name] = str(error)
             continue
         person = name.rpartition("/")[0]
         faces.append(replace(face, person=person) if person else face)
-        places.append((str(folder / name), 0, size))
-        digest.update(sha256(os.fsencode(name)).digest() + size.to_bytes(8, "little") + sha256(head).digest())
+        places.append((str(folder / name), 0, about.st_size, about.st_mtime_ns))
+        digest.update(sha256(os.fsencode(name)).digest() + about.st_size.to_bytes(8, "little") + sha256(head).digest())
     where = shown(str(folder))
     if not names:
         raise BadInput(f"no faces in {where}; {EXPECTED}.")
@@ -450,8 +305,8 @@ def refuse_cut_off(file: BinaryIO, begin: int, end: int, where: str) -> None:
         raise BadInput(f"{where} is cut off. Copy it again, or take it out.")
 
 
-def _read_head(path: Path) -> tuple[Face, int, bytes]:
-    """Return a file's face, its size in bytes, and as much of its content as was read for that.
+def _read_head(path: Path) -> tuple[Face, os.stat_result, bytes]:
+    """Return a file's face, what the system says about it, and as much of its content as was read for that.
 
     Raises:
         BadInput: it is no aligned JPEG.
@@ -461,19 +316,20 @@ def _read_head(path: Path) -> tuple[Face, int, bytes]:
         if not path.is_file():  # a pipe would be waited for, and a device never ends
             raise BadInput(f"{where} is no file. Take it out.")
         with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
+            about = os.fstat(file.fileno())
+            size = about.st_size
             if size > MOST_FILE_BYTES:
                 raise BadInput(f"{where} has {size:,} bytes; expected at most {MOST_FILE_BYTES:,}. Take it out.")
             head = file.read(HEAD_BYTES)
             refuse_cut_off(file, 0, size, where)
             try:
-                return read_face_jpeg(head, where), size, head
+                return read_face_jpeg(head, where), about, head
             except BadInput:
                 if len(head) == size:
                     raise
             file.seek(len(head))
             head += file.read(size - len(head))
-            return read_face_jpeg(head, where), size, head
+            return read_face_jpeg(head, where), about, head
     except OSError as error:
         raise BadInput(f"{where} cannot be read: {error.strerror}.") from error
 

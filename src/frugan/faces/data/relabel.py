@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from frugan.errors import BadInput
 from frugan.faces.data.dfl_jpeg import Label, relabelled_jpeg
 from frugan.faces.data.face import Face
-from frugan.faces.data.faceset import PAK_NAME, Faceset, write_loose, write_pak
+from frugan.faces.data.faceset import Faceset, write_loose
+from frugan.faces.data.faceset_pak import PAK_NAME, write_pak
 from frugan.faces.data.geometry import opencv
 from frugan.files import atomic_file, write_flushed
 from frugan.wording import count, first_names, shown

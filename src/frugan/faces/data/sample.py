@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from frugan.data.formats.source import refuse_many_lost
 from frugan.errors import BadInput
 from frugan.faces.data.colour_transfer import transfer_colour
 from frugan.faces.data.face import Face, FaceType, SampleSettings
@@ -290,8 +291,6 @@ def _unit(picture: NDArray[np.uint8]) -> Picture:
 
 # Samples by their place in a stream; faces that cannot be read or used give way to others.
 
-MOST_TRIES = 8
-"""Faces in a row that cannot be used: then it is the disk or the whole set, and not a picture."""
 Lost = Mapping[str, str]
 """Where a face was that cannot be read or used -> why."""
 Used = TypeVar("Used")
@@ -325,7 +324,7 @@ class Maker(Protocol):
         """Make one sample into `place` of the parts; return the faces that gave way to others.
 
         Raises:
-            BadInput: MOST_TRIES faces in a row cannot be read or used.
+            BadInput: too many faces in a row cannot be read or used.
         """
 
 
@@ -354,7 +353,7 @@ class SampleMaker:
             The faces that gave way.
 
         Raises:
-            BadInput: MOST_TRIES faces in a row cannot be read or used.
+            BadInput: too many faces in a row cannot be read or used.
         """
         lost: dict[str, str] = {}
         reference = None
@@ -394,12 +393,15 @@ def first_usable(faceset: Faceset, first: int, lost: dict[str, str], use: Callab
         lost: is given each face that cannot be read or used, with the reason.
 
     Raises:
-        BadInput: MOST_TRIES faces in a row cannot be read or used.
+        BadInput: too many faces in a row cannot be read or used.
     """
-    indices = [index % len(faceset) for index in range(first, first + min(MOST_TRIES, len(faceset)))]
+    indices = [index % len(faceset) for index in range(first, first + len(faceset))]
+    in_a_row: dict[str, str] = {}
     for index in indices[:-1]:
         try:
             return use(index)
         except BadInput as error:
-            lost[faceset.places[index][0] + ": " + faceset.faces[index].name] = str(error)
+            in_a_row[faceset.places[index][0] + ": " + faceset.faces[index].name] = str(error)
+            lost |= in_a_row
+            refuse_many_lost(in_a_row, len(faceset))
     return use(indices[-1])

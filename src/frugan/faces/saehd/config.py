@@ -314,13 +314,8 @@ BACKUPS_KEPT = 24
 _YES_OR_NO = MappingProxyType(
     {"y": True, "yes": True, "true": True, "1": True} | dict.fromkeys(("n", "no", "false", "0"), False)
 )
-_HERE: Mapping[str, str] = MappingProxyType(
-    {
-        "models_opt_on_gpu": "--memory decides where the optimizer is",
-        "write_preview_history": "previews are always kept",
-    }
-)
-"""Options that nothing stands for, and why."""
+_NOTHING_STANDS_FOR = frozenset({"models_opt_on_gpu", "write_preview_history"})
+"""Options that are left out: --memory decides where the optimizer is, and previews are always kept."""
 
 
 def option_words(
@@ -329,16 +324,18 @@ def option_words(
     networks: type[Settings] = SAEHDNetworks,
     objective: type[Settings] = SAEHDObjective,
 ) -> list[str] | None:
-    """Words of the command line for an option of the original; None: it has no such option.
+    """Words of the command line for an option of the original, none if nothing stands for it here; None: it has no
+    such option.
 
     Args:
         networks, objective: types of a recipe's sections, whose fields are options too.
 
     Raises:
-        BadInput: the option has no such value, or nothing stands for it.
+        BadInput: the option has no such value.
     """
-    if name in _HERE:
-        raise BadInput(f"{value}: no such option here: {_HERE[name]}; leave it out")
+    if name in _NOTHING_STANDS_FOR:
+        _is_on(value)
+        return []
     if name in _OPTIONS:
         return _OPTIONS[name](value)
     for section, of in (("networks", networks), ("objective", objective)):

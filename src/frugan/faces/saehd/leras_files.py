@@ -7,10 +7,11 @@ Source: DeepFaceLab's behaviour.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isqrt, prod
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -247,6 +248,8 @@ class ModelKind:
 
 
 SAEHD = ModelKind("SAEHD")
+FORMATS = MappingProxyType({"AMP": "leras-amp", "Quick96": "leras-quick96", "SAEHD": "leras", "XSeg": "leras-xseg"})
+"""Title of a kind of model, as in its files' names -> our name of its format."""
 
 
 @dataclass
@@ -310,10 +313,11 @@ def read_model(folder: Path, name: str | None = None, kind: ModelKind = SAEHD) -
 
 def _chosen(folder: Path, names: list[str], requested: str | None, kind: ModelKind) -> str:
     if not names:
-        others = {mark for path in folder.glob(f"*_*_{DATA}") if (mark := path.name.split("_")[-2]) != kind.title}
+        titles = {path.name.removesuffix(f"_{DATA}").split("_")[-1] for path in folder.glob(f"*_{DATA}")}
+        others = [f"{title} (--from {FORMATS[title]})" for title in sorted(titles & FORMATS.keys() - {kind.title})]
         raise BadInput(
             f"{folder}: holds no {kind.title} model (no file ends in {kind.mark}{DATA})"
-            + (f", but of {', '.join(sorted(others))}: --from has a format for each kind" if others else "")
+            + (f", but of {', '.join(others)}" if others else "")
         )
     if requested is None:
         if len(names) > 1:
@@ -482,10 +486,10 @@ def check_free(folder: Path, name: str, kind: ModelKind = SAEHD, *, replace: boo
     """
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"{folder}: is a file; expected a folder for the model, such as WORKSPACE/model")
-    if (there := _there(folder, name, kind)) and not replace:
+    if (there := _there(folder, _names(name, kind))) and not replace:
         raise BadInput(
-            f"{folder}: holds {there[0].name} already; choose another --name or folder, or add --replace, which moves "
-            f"the old files to {_backup(folder, name, kind).name} in it"
+            f"{folder}: holds {there[0].name} already; choose another --name or folder, or add --replace (replace=True "
+            f"in Python), which moves the old files to {backup_of(folder, file_name(name, '', kind)).name} in it"
         )
 
 
@@ -508,13 +512,32 @@ def write_model(folder: Path, model: LerasModel, *, replace: bool = False) -> Pa
         OSError: the disk is full or the folder cannot be written; an old model is untouched then.
     """
     check_free(folder, model.name, model.kind, replace=replace)
+    contents = ((file_name(model.name, what, model.kind), content) for what, content in _contents(model))
+    return write_files(folder, contents, _names(model.name, model.kind), file_name(model.name, "", model.kind))
+
+
+def write_files(folder: Path, contents: Iterable[tuple[str, bytes]], old: Collection[str], mark: str) -> Path | None:
+    """Write files beside their places first; then old ones are moved away, all of them, and the new ones take theirs.
+
+    Args:
+        folder: made if missing.
+        contents: name and content of each file.
+        old: names of files that are moved away where they are there.
+        mark: beginning of the files' names, which the folder of the old ones has too.
+
+    Returns:
+        Where the old files are now; None: there were none.
+
+    Raises:
+        OSError: the disk is full or the folder cannot be written; old files are untouched then.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     beside: list[Path] = []
     try:
-        for what, content in _contents(model):
-            beside.append(folder / f"{file_name(model.name, what, model.kind)}{TEMPORARY}")
+        for name, content in contents:
+            beside.append(folder / f"{name}{TEMPORARY}")
             write_flushed(beside[-1], content)
-        backup = _move_away(folder, model.name, model.kind)
+        backup = _move_away(folder, old, mark)
         for path in beside:
             path.replace(path.with_name(path.name.removesuffix(TEMPORARY)))
     finally:
@@ -539,21 +562,26 @@ def _contents(model: LerasModel) -> Iterator[tuple[str, bytes]]:
     yield SUMMARY, summary(title, model.iteration, model.options).encode("utf-8")
 
 
-def _there(folder: Path, name: str, kind: ModelKind) -> list[Path]:
-    return [path for what in kind.files if (path := folder / file_name(name, what, kind)).exists()]
+def _names(name: str, kind: ModelKind) -> list[str]:
+    return [file_name(name, what, kind) for what in kind.files]
 
 
-def _backup(folder: Path, name: str, kind: ModelKind) -> Path:
+def _there(folder: Path, names: Iterable[str]) -> list[Path]:
+    return [path for name in names if (path := folder / name).exists()]
+
+
+def backup_of(folder: Path, mark: str) -> Path:
+    """Return the folder, not there yet, that files whose names begin with `mark` would be moved to."""
     number = 1
-    while (path := folder / file_name(name, f"replaced_{number:02d}", kind)).exists():
+    while (path := folder / f"{mark}replaced_{number:02d}").exists():
         number += 1
     return path
 
 
-def _move_away(folder: Path, name: str, kind: ModelKind) -> Path | None:
-    if not (old := _there(folder, name, kind)):
+def _move_away(folder: Path, names: Iterable[str], mark: str) -> Path | None:
+    if not (old := _there(folder, names)):
         return None
-    backup = _backup(folder, name, kind)
+    backup = backup_of(folder, mark)
     backup.mkdir()
     for path in old:
         path.replace(backup / path.name)

@@ -192,7 +192,9 @@ def _stated(recipe: RecipeValues, order: Sequence[str]) -> dict[str, Any]:
     hours = 0
     if recipe.backup_seconds is not None:
         hours = min(MOST_HOURS, max(1, round(recipe.backup_seconds / HOUR_SECONDS)))
-    return options_of(recipe.values, recipe.optimizers[AUTOENCODER], recipe.steps, hours, order)
+    # the steps that a time comes to are nobody's target
+    target_steps = recipe.steps if recipe.values["training"].get("time") is None else None
+    return options_of(recipe.values, recipe.optimizers[AUTOENCODER], target_steps, hours, order)
 
 
 def patch_lines(options: Mapping[str, Any]) -> list[str]:

@@ -174,6 +174,11 @@ class SwapFolder:
         yield self.path / name
         self.origins[name] = self.now[name]
 
+    @property
+    def done(self) -> int:
+        """How many of its frames are there, made of what they are made of now."""
+        return sum(self.origins.get(name) == now and (self.path / name).is_file() for name, now in self.now.items())
+
     def note(self, without: Collection[str] = ()) -> None:
         """Write what its frames are made of, if that is news."""
         origins = {name: self.origins[name] for name in sorted(self.origins) if name not in without}

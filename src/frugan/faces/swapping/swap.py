@@ -223,7 +223,7 @@ def swap_frames(
                     note()
             _run(swapper, with_faces, folder, about, workers, note)
         except KeyboardInterrupt:
-            say(f"{out}: {kept + done:,} of {count(len(there), 'frame')} done; the same command goes on")
+            say(f"{out}: {folder.done:,} of {count(len(there), 'frame')} done; the same command goes on")
             raise
         finally:
             folder.note()

@@ -3,6 +3,7 @@
 Nothing is computed across the batch, so that any micro-batch gives the same update.
 """
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
@@ -15,7 +16,7 @@ from frugan.contract.family import Dimension, Family, GridRequest, Preliminary
 from frugan.contract.phase import Networks, Phase
 from frugan.contract.settings import DataSettings
 from frugan.faces.data.face import FaceType
-from frugan.faces.data.faceset import Faceset
+from frugan.faces.data.faceset import ALIGNED, SOURCES, Faceset
 from frugan.faces.xseg.config import (
     LEAST_RESOLUTION,
     MOST_RESOLUTION,
@@ -122,6 +123,15 @@ class XSegFamily(Family):
             for at, picture in zip(here, masked.cpu().flip(1).clamp(0, 1) * 2 - 1, strict=True):
                 face = faces.faces[at]
                 yield "-".join([*([face.person] if face.person else []), PurePath(face.name).stem]), picture
+
+    def commands_after(self, run: Path, data: Path) -> tuple[str, ...]:
+        """A sheet of the masks that it finds, and masks in the faces; of a workspace in those of one side."""
+        side = data / SOURCES["dst"] / ALIGNED
+        faces, weights = (shlex.quote(str(path)) for path in (side if side.is_dir() else data, run))
+        return (
+            f"frugan masks show {faces} --out masks.png --with {weights}",
+            f"frugan masks apply {faces} {weights} --out masked",
+        )
 
     def masked(
         self,

@@ -6,6 +6,7 @@ Arrays are laid out as SAEHD's are.
 Source: DeepFaceLab's behaviour.
 """
 
+import re
 import shlex
 from collections.abc import Mapping
 from math import isfinite
@@ -33,6 +34,7 @@ from frugan.faces.saehd.leras_files import (
     UPDATES,
     Arrays,
     as_original_reads,
+    backup_of,
     faults,
     from_file,
     key_of,
@@ -43,12 +45,12 @@ from frugan.faces.saehd.leras_files import (
     to_file,
     unpickled,
     weight_keys,
+    write_files,
 )
 from frugan.faces.xseg.config import XSegNetworks
 from frugan.faces.xseg.family import XSegFamily
 from frugan.faces.xseg.networks import XSeg
 from frugan.faces.xseg.phases import NETWORK
-from frugan.files import write_flushed
 from frugan.safe_pickle.writer import dump_pickle
 from frugan.wording import family_name, first_lines
 
@@ -61,7 +63,6 @@ SIDE = "faces"
 LEARNING_RATE, DROPOUT = 1e-4, 0.3
 DEFAULTS: Mapping[str, Any] = {"face_type": "wf", "pretrain": False, "batch_size": 4}
 """Options in the original's order."""
-TEMPORARY = ".unfinished"
 
 
 class LerasXSeg(FileFormat):
@@ -118,25 +119,23 @@ class LerasXSeg(FileFormat):
             raise BadInput(f"{folder}: expected DeepFaceLab's folder for models, such as WORKSPACE/model, or a new one")
         sizes = trained.recipe.networks
         if (sizes.resolution, sizes.base) != (256, 32):
-            conversion.say(
-                f"{sizes.resolution} pixels and base {sizes.base}: DeepFaceLab itself knows 256 and 32 alone, and "
-                "does not read these files"
-            )
+            unreadable = f"{sizes.resolution} pixels and base {sizes.base}: DeepFaceLab itself knows 256 and 32 alone"
+            if (folder / f"{SCOPE}_256.npy").exists():
+                raise BadInput(f"{folder}: holds an XSeg that DeepFaceLab reads; choose a new folder. {unreadable}")
+            conversion.say(f"{unreadable}, and does not read these files")
         contents = _contents(trained, conversion)
-        there = [name for name in contents if (folder / name).exists()]
-        if there and not conversion.replace:
-            raise BadInput(f"{folder}: holds {there[0]} already; choose another folder, or add --replace")
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            for name, content in contents.items():
-                write_flushed(folder / f"{name}{TEMPORARY}", content)
-            for name in contents:
-                (folder / f"{name}{TEMPORARY}").replace(folder / name)
-        finally:
-            for name in contents:
-                (folder / f"{name}{TEMPORARY}").unlink(missing_ok=True)
-        facts = {"folder": str(folder), "iteration": trained.step}
-        return Converted(folder, facts, [f"{folder}: XSeg at iteration {trained.step:,}"], step=trained.step)
+        old = [path.name for path in sorted(folder.glob(f"{SCOPE}_*")) if _is_of_it(path.name)]
+        if old and not conversion.replace:
+            raise BadInput(
+                f"{folder}: holds {old[0]} already; choose another folder, or add --replace (replace=True in Python), "
+                f"which moves the old files to {backup_of(folder, f'{SCOPE}_').name} in it"
+            )
+        backup = write_files(folder, contents.items(), old, f"{SCOPE}_")
+        replaced = str(backup) if backup else None
+        facts = {"folder": str(folder), "iteration": trained.step, "replaced": replaced}
+        lines = [f"{folder}: XSeg at iteration {trained.step:,}"]
+        lines += [f"The files that it replaced: {replaced}"] if replaced else []
+        return Converted(folder, facts, lines, step=trained.step, backup=backup)
 
     def mask_network(self, source: Path, say: Say) -> MaskNetwork | None:
         """Open the XSeg of a folder, or a file of its weights."""
@@ -179,6 +178,11 @@ def open_original(source: Path, say: Say) -> tuple[XSegNetworks, XSeg, bool]:
 def is_original(source: Path) -> bool:
     """Whether a path is a file of the original's weights, or a folder with one."""
     return source.suffix == ".npy" if source.is_file() else any(source.glob(f"{SCOPE}_*.npy"))
+
+
+def _is_of_it(name: str) -> bool:
+    """Whether a file is one of the original's: weights or statistics of whatever size, data, or summary."""
+    return name in (DATA, SUMMARY) or re.fullmatch(rf"{SCOPE}_\d+(_opt)?\.npy", name) is not None
 
 
 def _arrays(weights: Path, say: Say) -> Arrays:

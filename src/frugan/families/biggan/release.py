@@ -290,7 +290,7 @@ class BigGANPyTorch(FileFormat):
         if not to_file and (missing := [n for n in ("G", "D") if n not in checkpoint.networks]):
             raise BadInput(
                 f"{checkpoint.file(missing[0])}: missing; training goes on with both networks. Weights alone become a "
-                f"file: frugan convert {conversion.source} weights{WEIGHTS_SUFFIX} --from {FORMAT}"
+                f"file: frugan convert {shlex.quote(str(conversion.source))} weights{WEIGHTS_SUFFIX} --from {FORMAT}"
             )
         iteration, options = int(checkpoint.counters["itr"]), checkpoint.options
         rates = {} if to_file else _adam_settings(checkpoint)
@@ -347,7 +347,7 @@ class BigGANPyTorch(FileFormat):
         files[STATE] = {**counters, "config": options | _activations(options)}
         _write(folder, files, replace=conversion.replace)
         written = [file_name(name, "") for name in files]
-        where = f"--weights_root {folder.parent} --experiment_name {folder.name}"
+        where = shlex.join(["--weights_root", str(folder.parent), "--experiment_name", folder.name])
         return Converted(
             folder,
             {"folder": str(folder), "files": written, "step": trained.step},

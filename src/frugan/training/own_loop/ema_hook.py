@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from frugan.contract.family import BufferRule
 from frugan.engine.state.ema import Ema, EmaSettings
-from frugan.errors import BadInput
+from frugan.errors import BadInput, checked
 
 ONLY = "network"
 """Name of a network that was given without one."""
@@ -47,6 +47,7 @@ class EmaHook:
         >>> pictures = hook.networks["G"](latents)
     """
 
+    @checked
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,

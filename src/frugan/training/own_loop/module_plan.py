@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass, replace
+from functools import update_wrapper
 from typing import Any, Literal, get_args
 
 import torch
@@ -20,7 +21,7 @@ from frugan.stepmemory.tracker import tensors_of
 from frugan.torch_internals import is_compiled
 from frugan.training.own_loop.advice import advice
 from frugan.training.own_loop.batch import Inputs, Loss, Weight, check_loss_takes, samples_in
-from frugan.training.own_loop.batch_loss import check_weight
+from frugan.training.own_loop.batch_loss import BatchLoss, check_weight
 from frugan.training.own_loop.dataless_step import Task
 from frugan.training.own_loop.ema_hook import EmaHook
 from frugan.training.own_loop.half_precision import Autocast, name_of, trained_halves
@@ -128,7 +129,7 @@ def plan_module(
         raise BadInput(f"micro_batch {micro_batch}: expected a divisor of the batch, {batch}, for parts of one size")
     names = recomputable(model) if blocks is None else _named_blocks(model, blocks)
     tried = _in_precision(
-        Search(task, batch, together or micro_batch, names, planned_for, equal_parts), precision, device
+        Search(task, batch, together, names, planned_for, equal_parts, micro_batch), precision, device
     )
     budget_bytes = _budget_bytes(memory, card, planned_for, device)
     if budget_bytes is not None and memory is None and card is None:
@@ -178,9 +179,18 @@ def fits(
             f'precision {precision!r}: expected "fp32" or "autocast", which any loop has; for copies of the weights in '
             "half precision use frugan.plan_module and frugan.ModuleStep"
         )
-    return plan_module(
+    whole_batch = isinstance(loss, BatchLoss)
+    if whole_batch:
+        batch = samples_in(_as_arguments(inputs))
+        if micro_batch not in (None, batch):
+            raise BadInput(
+                f"micro_batch {micro_batch}: a BatchLoss compares all {batch} samples, and only frugan.ModuleStep "
+                "splits it (frugan.plan_module); leave micro_batch out to plan the whole batch for a loop of your own"
+            )
+        micro_batch = batch
+    report = plan_module(
         model,
-        loss,
+        loss if whole_batch or not callable(loss) else _OneNumber(loss),
         inputs,
         optimizer,
         memory,
@@ -192,6 +202,34 @@ def fits(
         equal_parts=True,
         blocks=blocks,
     )
+    if not whole_batch:
+        return report
+    why = "split: none, as a BatchLoss compares the whole batch; frugan.ModuleStep splits it too (frugan.plan_module)"
+    return replace(report, decisions=(why, *report.decisions))
+
+
+class _OneNumber:
+    """A loss in a loop that multiplies it by a part's share itself."""
+
+    def __init__(self, loss: Loss) -> None:
+        self._loss = loss
+        update_wrapper(self, loss)  # its signature, by which mistakes are told
+
+    def __call__(self, model: nn.Module, *inputs: Any) -> Any:
+        """Return what the loss does.
+
+        Raises:
+            BadInput: that is no scalar, nor a mapping with one.
+        """
+        returned = self._loss(model, *inputs)
+        value = returned["loss"] if isinstance(returned, Mapping) and "loss" in returned else returned
+        if isinstance(value, tuple | list):
+            raise BadInput(
+                f"the loss gives a {type(value).__name__}, and a loop of your own multiplies a part's loss by its "
+                "share: return the mean, and give what it is over as weight=, such as lambda tokens, labels: (labels "
+                "!= -100).sum(); frugan.ModuleStep takes (sum, count) as it is (frugan.plan_module)"
+            )
+        return returned
 
 
 def _buckets(model: nn.Module) -> tuple[Tensor, ...]:

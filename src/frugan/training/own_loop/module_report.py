@@ -12,6 +12,7 @@ from frugan.engine.plan import micro_batch_sizes
 from frugan.errors import BadInput
 from frugan.planning.search import LOWER
 from frugan.training.own_loop.batch import Inputs, Parts, samples_in
+from frugan.training.own_loop.batch_loss import BatchLoss
 from frugan.training.own_loop.half_precision import Autocast, name_of, trained_halves
 from frugan.training.own_loop.module_step import ModulePlan
 from frugan.training.own_loop.plan_search import Search
@@ -56,14 +57,13 @@ class ModuleReport(ModulePlan):
         taken, search = self.search.taken(micro_batch, recompute), self.search
         outside = {name: self.categories[name] for name in OUTSIDE if name in self.categories}
         slack = {SLACK: taken.reserved_bytes - sum(taken.categories.values())} if outside else {}
-        plain = (search.sizes[-1], ())
         return replace(
             self,
             micro_batch=micro_batch,
             recompute=recompute,
             peak_bytes=taken.reserved_bytes + sum(outside.values()),
             categories={**taken.categories, **slack, **outside},
-            extra_time=max(0.0, search.seconds(micro_batch, recompute) / search.seconds(*plain) - 1),
+            extra_time=max(0.0, search.seconds(micro_batch, recompute) / search.seconds(*search.plain) - 1),
         )
 
     def check_model(self, model: nn.Module) -> None:
@@ -172,12 +172,18 @@ class ModuleReport(ModulePlan):
         """Return the micro-batch, for loops that have no half precision but torch's autocast, and parts of one size.
 
         Raises:
-            BadInput: the plan is of half-precision copies, which ModuleStep alone makes, or of parts of two sizes.
+            BadInput: the plan is of half-precision copies or of parts of a BatchLoss, which ModuleStep alone makes, or
+                of parts of two sizes.
         """
         if (self._autocast_name() is None and self.precision.name != "fp32") or self.batch % self.micro_batch:
             raise BadInput(
                 f"the plan is of micro-batches of {self.micro_batch} out of {self.batch} in {self.precision.name}, as "
                 "ModuleStep runs them; frugan.fits plans for other loops"
+            )
+        if self.accumulation > 1 and isinstance(self.search.task.loss, BatchLoss):
+            raise BadInput(
+                f"the plan splits a BatchLoss in {self.accumulation}, as ModuleStep alone does; frugan.fits plans for "
+                "other loops"
             )
         return self.micro_batch
 

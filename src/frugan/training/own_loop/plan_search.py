@@ -101,6 +101,7 @@ class Search:
     candidates: tuple[str, ...]  # names of blocks that would be recomputed, if torch can
     card: Card | None  # where it would run; None: on a CPU
     equal_parts: bool = False  # all forwards take as many samples
+    by_hand: int | None = None  # samples of each forward, as asked for; None: that was left open
     precision: Precision = field(default_factory=lambda: Precision("fp32", DTYPES["fp32"], "asked for"))
     refused: dict[str, str] = field(
         default_factory=dict
@@ -169,12 +170,17 @@ class Search:
     @property
     def sizes(self) -> list[int]:
         """Micro-batches worth trying, smallest first."""
-        if self.together is not None:
-            return [self.together]
+        if (size := self.by_hand or self.together) is not None:
+            return [size]
         if self.equal_parts:
             return [size for size in range(1, self.batch + 1) if self.batch % size == 0]
         counts = [factor * 2**i for i in range(self.batch.bit_length()) for factor in (1, 3)]
         return sorted({-(-self.batch // parts) for parts in counts if parts <= self.batch} | {1})
+
+    @property
+    def plain(self) -> Way:
+        """The plan that times are compared with: as many samples together as may be, and nothing recomputed."""
+        return self.together or self.batch, ()
 
     def plan(self, micro_batch: int, recompute: tuple[str, ...]) -> ModulePlan:
         """Return the plan with this micro-batch and these recomputed blocks, in the precision of the search."""
