@@ -20,11 +20,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from frugan.contract.family import GridRequest
-from frugan.engine.state.working_weights import prepared_together
-from frugan.progress import quiet
+import frugan
 from frugan.sampling.generation import pixels
-from frugan.sampling.generators import open_networks
 
 OUT = Path(__file__).parents[1] / "docs" / "pictures" / "sticking.png"
 SIDE = 32
@@ -62,11 +59,8 @@ def write_pictures(folder: Path) -> None:
 
 def film(run: Path) -> np.ndarray:
     """Frames [FRAMES, C, R, R] from seed to seed."""
-    opened = open_networks(run, "cpu", quiet)
-    with prepared_together(opened.networks, opened.layout):
-        request = GridRequest(seeds=SEEDS, columns=FRAMES, rows=1, interpolate="latent")
-        (frames,) = opened.recipe.kind.sample(opened.recipe.networks, opened.networks, request)
-    return pixels(frames).numpy()
+    with frugan.explore(run, device="cpu") as generator:
+        return pixels(generator.draw(generator.seeds(SEEDS).walk(FRAMES))).numpy()
 
 
 def sliced(frames: np.ndarray) -> np.ndarray:

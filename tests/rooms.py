@@ -71,7 +71,7 @@ ALLOWED: dict[str, set[str]] = {
     "faces/amp": {"contract", "faces/data", "faces/saehd", *LAYERS},
     "faces/xseg": {"contract", "faces/data", "faces/saehd", *LAYERS},
     "faces/masks": {"setup", "faces/data", "faces/xseg", *DATA, *ENGINE},  # a command's room
-    "faces/swapping": {"sampling", "faces/data", *ENGINE},  # a command's room
+    "faces/swapping": {"sampling", "setup", "faces/data", *ENGINE},  # a command's room
     "faces/data": {"contract", "safe_pickle", *DATA},
     "faces": set(),
     # come in by the entry point `frugan.ops`: nobody imports them

@@ -46,7 +46,8 @@ def checked(entrance: Entrance) -> Entrance:
     """Have an entrance refuse arguments whose types are not those of its annotations, with `BadInput`.
 
     What is inside lists and mappings is looked at too, but the choices of a `Literal` are left to the entrance, whose
-    words on them are better. NumPy's numbers are numbers.
+    words on them are better. NumPy's numbers are numbers. Pydantic's strict mode would take the place of `_is_of`
+    alone, and it refuses NumPy's integers, ranges, and lists that stand for tuples.
     """
     if not isinstance(entrance, type):
         return cast(Entrance, _checked(entrance, entrance))

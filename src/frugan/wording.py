@@ -195,7 +195,7 @@ NETWORKS_IN_WORDS: Mapping[str, str] = MappingProxyType(
         "dinov2": "DINOv2 ViT-L/14",
         "clip": "CLIP ViT-L/14",
         "digits": "the demo's classifier of digits",
-        "pixels": "grey pixels, 16 by 16",
+        "pixels": "grey copies of 16 by 16 pixels",
         "none": "the pictures themselves",
     }
 )

@@ -1,6 +1,7 @@
-"""`frugan demo`, stopped before its end: it says so, and judges nothing."""
+"""`frugan demo`: stopped before its end it says so and judges nothing; the commands that it ends with work."""
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from cli.calling import Frugan
 from frugan.cli.output import program
 from frugan.training import demo
 from frugan.training.run import TrainingResult
+from sampling.generators import MODELS, write
 
 
 @pytest.mark.parametrize("subject", ["digits", "stylegan2"])
@@ -25,6 +27,20 @@ def test_stopped(subject: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     assert "accuracy" not in told.stdout
     printed = json.loads(frugan("demo", subject, "--out", str(tmp_path), "--json").stdout)
     assert printed == {"finished": False, "step": 1234, "run": str(tmp_path)}
+
+
+def test_the_samples_to_go_on_with_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, frugan: Frugan) -> None:
+    run = write(MODELS["stylegan2"], tmp_path / "run.safetensors")
+    result = demo.DemoResult(1.0, 1.0, 1.0, 5.0, run, run, run, style_mixing=run)
+    monkeypatch.setattr(demo, "demo_stylegan2", lambda *_, **__: result)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")
+    lines = [line for line in frugan("demo", "stylegan2").stdout.splitlines() if " sample " in line]
+    assert len(lines) == 2
+    for line in lines:
+        words = shlex.split(line)
+        done = frugan(*words[words.index("sample") :], "--device", "cpu")
+        assert done.returncode == 0, done.stderr
 
 
 def test_commands_to_go_on_with_work_in_the_shell_that_typed_it(

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from frugan.data.facts import look_at
 from frugan.data.formats.detect import open_source
 from frugan.data.formats.source import HEIF_CURE, READS_HEIF, Unreadable
 from frugan.errors import BadInput
@@ -134,6 +136,23 @@ def test_heic_is_named_with_what_reads_it(folder: MakeFolder) -> None:
         open_source(folder({"c/1.heic": heic}))
 
 
+@without_heif
+def test_a_zip_and_a_tar_of_nothing_but_heic_are_told_what_reads_it(folder: MakeFolder, tmp_path: Path) -> None:
+    pictures = folder({"1.heic": b"\0\0\0\x18ftypheic", "2.HEIC": b"\0\0\0\x18ftypheic"})
+    for kind in ("zip", "tar"):
+        packed = shutil.make_archive(str(tmp_path / "packed"), kind, pictures)
+        with pytest.raises(BadInput, match=rf"no pictures in .*packed.{kind}.*\.heic 2; {re.escape(HEIF_CURE)}"):
+            open_source(Path(packed))
+
+
+@without_heif
+def test_too_few_pictures_beside_heic_are_told_what_reads_it(folder: MakeFolder, tmp_path: Path) -> None:
+    pictures = folder({"1.png": SMALL, "2.heic": b"\0\0\0\x18ftypheic"})
+    for path in (pictures, Path(shutil.make_archive(str(tmp_path / "packed"), "zip", pictures))):
+        with pytest.raises(BadInput, match=rf"1 picture that can be read.*\.heic 1; {re.escape(HEIF_CURE)}"):
+            look_at(path)
+
+
 PLUGIN = """
 from PIL import Image, ImageFile
 
@@ -150,6 +169,7 @@ def register_heif_opener():
 READ = """
 import sys
 from pathlib import Path
+from frugan.data.facts import look_at
 from frugan.data.formats.detect import open_source
 with open_source(Path(sys.argv[1])) as source:
     print(source.names, [source.picture(at).getpixel((1, 1)) for at in range(len(source))])

@@ -64,7 +64,7 @@ FAULTS = (
         "training/own_loop/recompute.py",
         "context_fn=lambda: (nullcontext(), again),",
         "context_fn=lambda: (nullcontext(), nullcontext()),",
-        "own_loop/test_own_loop.py::test_the_peak_by_autocasts_rules_is_the_predicted_one",
+        "own_loop/test_module_plans.py::test_the_peak_by_autocasts_rules_is_the_predicted_one",
     ),
     Fault(
         "casts of weights by autocast's rules stay for backward and the next forwards",
@@ -148,14 +148,14 @@ FAULTS = (
         "training/own_loop/module_plan.py",
         "(batch if normalises_batches(model) else None)",
         "None",
-        "own_loop/test_own_loop.py::test_batches_that_are_normalised_stay_whole",
+        "own_loop/test_module_plans.py::test_batches_that_are_normalised_stay_whole",
     ),
     Fault(
         "a plan of one's own forgets that cards take lists in their optimizers",
         "training/own_loop/dataless_step.py",
         'twin_group["foreach"] = True',
         "pass",
-        "own_loop/test_own_loop.py::test_on_cards_optimizers_work_on_lists",
+        "own_loop/test_module_plans.py::test_on_cards_optimizers_work_on_lists",
     ),
     Fault(
         "a plan of one process of several forgets the buckets of its gradients",
@@ -183,7 +183,7 @@ FAULTS = (
         "stepmemory/shapes.py",
         "if len(dtypes) > 1:",
         "if False:",
-        "own_loop/test_own_loop.py -k half_precision",
+        "own_loop/test_module_plans.py -k half_precision",
     ),
     Fault(
         "an average keeps its first attributes",

@@ -4,6 +4,13 @@ from deliberate.fault import Fault
 
 FAULTS = (
     Fault(
+        "a run whose seed drew its test pictures gets others",
+        "setup/run_data_sources.py",
+        "by_seed if known is not None and known.held_out_by_seed else HOLDOUT",
+        "HOLDOUT",
+        "evaluation/test_held_out.py -k whose_seed_drew",
+    ),
+    Fault(
         "test pictures are trained on",
         "data/parts.py",
         "return replace(pictures.only(np.flatnonzero(~test)), held_out=tested, held_out_below=below)",

@@ -73,4 +73,18 @@ FAULTS = (
         "]",
         "faces/swapping/test_swap.py::test_frames_are_swapped_copied_and_kept",
     ),
+    Fault(
+        "faces of the source are swapped without a word",
+        "faces/swapping/swap.py",
+        "return faceset.digest == source != destination",
+        "return False",
+        "faces/swapping/test_swap.py -k wrong_side",
+    ),
+    Fault(
+        "frames of another model stay though they are to be replaced",
+        "faces/swapping/frames.py",
+        "            known = {}\n        elif changed:",
+        "            pass\n        elif changed:",
+        "faces/swapping/test_swap.py -k more_training",
+    ),
 )

@@ -179,7 +179,7 @@ def test_a_run_of_two_ranks_is_one_run(ranks: Run, folder: Path, tmp_path: Path,
     assert first | {"said": [], "rank": 1} == other
     assert (first["step"], first["over"]) == (4, True)
     assert first["said"][0].startswith("ranks: 2, 2 of them on this machine; this is rank 0 (")
-    assert "micro-batch: 4 x 1 = 4 on a rank, of batch 8 on 2 (one normalisation group" in "\n".join(first["said"])
+    assert "batch: 4 on a rank, of 8 on 2, at once (override with --micro-batch; fewer" in "\n".join(first["said"])
     events = list(read_events(folder / "run" / "events.jsonl"))
     assert [event["step"] for event in events if event["event"] == "step"] == [1, 2, 3, 4]
     assert [event for event in events if event["event"] == "warning"] == []

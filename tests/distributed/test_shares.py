@@ -58,8 +58,8 @@ def test_shares_of_a_run(tmp_path: Path) -> None:
 
     first, other = train_by_shares(tmp_path, "run", "3,1", 4, "shared out")
     assert "shares: 6, 2 samples, as asked for" in first
-    assert "micro-batch: 2 x 3 = 6 on a rank, of batch 8 on 2" in first
-    assert "micro-batch: 2 x 1 = 2 on a rank, of batch 8 on 2" in other
+    assert "batch: 6 on a rank, of 8 on 2, 2 at a time" in first
+    assert "batch: 2 on a rank, of 8 on 2, at once" in other
     before, now = (
         verify(each)["plan"]["shard_optimizer"] for each in list_checkpoints(tmp_path / "run" / "checkpoints")
     )

@@ -3,20 +3,29 @@
 from dataclasses import replace
 from pathlib import Path
 from shutil import copy, copytree
+from typing import Any
 
 import pytest
+import torch
+from PIL import Image, ImageFilter
+from typer.testing import CliRunner
 
-from evaluation.scored import CPU, EVALUATED, OPTIONS
+from evaluation.scored import CPU, EVALUATED, OPTIONS, colours
+from frugan.cli.application import application
+from frugan.contract.data import RunData
 from frugan.data.formats.picture_set import PictureSet
 from frugan.data.parts import Drawing, held_out_by_place
 from frugan.engine.run.events import read_events
+from frugan.engine.run.run_folder import RunFolder
 from frugan.errors import BadInput
 from frugan.evaluation.evaluation import evaluate
 from frugan.evaluation.real_scores import evaluate_real
+from frugan.metrics.scores import Moments, frechet_distance
 from frugan.progress import quiet
 from frugan.recipe.loading import load_recipe
 from frugan.sampling.sampling import check_memorisation
 from frugan.setup.networks import Weights
+from frugan.setup.run_data_sources import checkpoint_data, last_run_data, open_real
 from frugan.training.starting_weights import recipe_to_start_from
 from frugan.training.training import train
 from training.pictures import RECIPE, write_pictures, write_recipe
@@ -94,6 +103,7 @@ def test_a_run_from_before_keeps_its_test_pictures(
     copytree(with_test_pictures / "pictures", pictures)
     with monkeypatch.context() as patch:
         patch.setattr("frugan.setup.run_data_sources.held_out", by_place)
+        patch.setattr("frugan.setup.run_data_sources.HOLDOUT", "0/holdout/images")
         train(recipe, pictures, run, overrides=["data.holdout=0.2"], options=CPU, say=quiet)
     train(str(run), pictures, overrides=["training.duration=2 steps"], options=CPU, say=said.append)
     assert any(line.startswith("data: 12 pictures held out, 6 of each of 2 classes") for line in said)
@@ -109,6 +119,34 @@ def test_a_run_from_before_keeps_its_test_pictures(
     assert any("trained on some of these before, so scores against them flatter" in line for line in found.warnings)
 
 
+def test_a_run_whose_seed_drew_its_test_pictures_keeps_them(
+    with_test_pictures: Path, tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As earlier versions drew them, and noted no more than where they end."""
+    recipe, pictures = write_recipe(tmp_path, RECIPE.replace("4 steps", "1 steps")), with_test_pictures / "pictures"
+    kept = RunData.as_json
+
+    def without(data: RunData) -> dict[str, Any]:
+        return {key: value for key, value in kept(data).items() if key != "held_out_by_seed"}
+
+    drawn = {}
+    for name in ("earlier", "now"):
+        with monkeypatch.context() as patch:
+            if name == "earlier":
+                patch.setattr("frugan.setup.run_data_sources.HOLDOUT", "0/holdout/images")
+                patch.setattr(RunData, "as_json", without)
+            train(recipe, pictures, tmp_path / name, overrides=["data.holdout=0.2"], options=CPU, say=quiet)
+        drawn[name] = last_run_data(RunFolder(tmp_path / name))["images"].held_out
+    assert drawn["earlier"] != drawn["now"]
+    for steps in (2, 3):
+        longer = [f"training.duration={steps} steps"]
+        train(str(tmp_path / "earlier"), pictures, overrides=longer, options=CPU, say=said.append)
+        assert not any("have changed" in line for line in said)
+        assert last_run_data(RunFolder(tmp_path / "earlier"))["images"].held_out == drawn["earlier"]
+    found = evaluate(tmp_path / "earlier", pictures, FID, say=quiet).provenance
+    assert (found.data_digest, found.split) == (drawn["earlier"], "held out")
+
+
 def by_place(pictures: PictureSet, part: float, drawing: Drawing, where: str, *, classes: bool) -> PictureSet:
     return held_out_by_place(pictures, part, drawing.stream, where, classes=classes)
 
@@ -117,7 +155,7 @@ def test_other_pictures_are_taken_whole(with_test_pictures: Path, tmp_path: Path
     others = write_pictures(tmp_path / "others", each=15)
     of = evaluate(with_test_pictures / "run", others, FID, say=said.append).provenance
     assert (of.real, of.split) == (30, "all")
-    assert any("or they are others: scores are measured against all 30" in line for line in said)
+    assert any("or they are others: all 30 are taken" in line for line in said)
 
 
 def test_a_file_of_weights_knows_no_pictures(with_test_pictures: Path, said: list[str]) -> None:
@@ -128,10 +166,72 @@ def test_a_file_of_weights_knows_no_pictures(with_test_pictures: Path, said: lis
     assert any("cannot be told" in line for line in said)
 
 
-def test_real_pictures_alone_are_all_of_them(with_test_pictures: Path) -> None:
+def test_the_floor_is_what_was_trained_on_against_what_was_held_out(with_test_pictures: Path, said: list[str]) -> None:
     run, pictures = with_test_pictures / "run", with_test_pictures / "pictures"
-    of = evaluate_real(pictures, FID, of=run, say=quiet).provenance
-    assert of.samples + of.real == 60
+    floor = evaluate_real(pictures, FID, of=run, say=said.append)
+    of, generated = floor.provenance, evaluate(run, pictures, FID, say=quiet).provenance
+    assert (of.samples, of.real, of.split) == (20, 12, "held out")
+    assert (of.data_digest, of.is_of_real) == (generated.data_digest, True)
+    compared = (
+        "compared: 20 pictures that the run was trained on, in place of generated ones, with the 12 that it held out"
+    )
+    assert said.count(compared) == 1
+    real = open_real(load_recipe(str(run)), pictures, quiet, None, checkpoint_data(Weights.open(run).checkpoint)).of_run
+    assert real is not None
+    assert real.held_out is not None
+    trained, unseen = (colours(torch.from_numpy(part[:]))[0] for part in (real, real.held_out))
+    expected = frechet_distance(Moments.of(trained), Moments.of(unseen))
+    assert floor.scores["fid"] == pytest.approx(expected, rel=1e-6)
+    few = evaluate_real(pictures, replace(FID, samples=11), of=run, say=quiet).provenance
+    assert (few.samples, few.real) == (11, 12)
+    shown = CliRunner().invoke(
+        application(),
+        [
+            "evaluate",
+            str(run),
+            "--real",
+            str(pictures),
+            "--metrics",
+            "fid",
+            "--network",
+            FID.network,
+            "--device",
+            "cpu",
+        ],
+    )
+    assert f"20 pictures of the training against 12 that it held out, of {pictures}; " in shown.stdout.replace(
+        "\n", " "
+    )
+
+
+def test_the_floor_of_other_pictures_is_one_half_against_the_other(with_test_pictures: Path, tmp_path: Path) -> None:
+    of = evaluate_real(write_pictures(tmp_path / "others", each=15), FID, of=with_test_pictures / "run", say=quiet)
+    assert (of.provenance.samples, of.provenance.real, of.provenance.split) == (15, 15, "all")
+
+
+def test_a_judge_sees_what_was_trained_on_beside_what_was_held_out(tmp_path: Path) -> None:
+    """Pictures of another kind were trained on than held out, as a judge of them must see."""
+    pictures, test = write_pictures(tmp_path / "pictures", each=40), write_pictures(tmp_path / "test", each=40)
+    for path in test.rglob("*.png"):
+        with Image.open(path) as picture:
+            picture.filter(ImageFilter.GaussianBlur(3)).save(path)
+    recipe = write_recipe(tmp_path, RECIPE.replace("4 steps", "1 steps"))
+    train(recipe, pictures, tmp_path / "run", overrides=[f"data.holdout={test}"], options=CPU, say=quiet)
+    judged = evaluate_real(pictures, replace(FID, metrics=("two-sample",)), of=tmp_path / "run", say=quiet)
+    assert judged.scores["two_sample"] > 0.9
+    assert judged.provenance.judge.startswith("40 pictures on either side")
+    alone = evaluate_real(test, replace(FID, metrics=("two-sample",)), of=tmp_path / "run", say=quiet)
+    assert alone.scores["two_sample"] == judged.scores["two_sample_real"] < 0.8
+
+
+def test_too_few_were_held_out_for_a_floor(tmp_path: Path) -> None:
+    recipe, pictures = (
+        write_recipe(tmp_path, RECIPE.replace("4 steps", "1 steps")),
+        write_pictures(tmp_path / "pictures"),
+    )
+    train(recipe, pictures, tmp_path / "run", overrides=["data.holdout=2"], options=CPU, say=quiet)
+    with pytest.raises(BadInput, match="10 pictures trained on and 2 held out; expected at least 10 of either"):
+        evaluate_real(pictures, FID, of=tmp_path / "run", say=quiet)
 
 
 def test_copies_are_judged_by_pictures_that_were_never_seen(
@@ -160,7 +260,7 @@ def test_a_folder_of_test_pictures(with_test_pictures: Path, tmp_path: Path, sai
     with pytest.raises(BadInput, match=r"data.holdout=.*test: .* are not there; say where with --data FOLDER"):
         evaluate(run, options=FID, say=quiet)
     with pytest.raises(BadInput, match=r"data.holdout=.*test: does not exist .* \(--holdout FOLDER\)"):
-        train(str(run), pictures, options=CPU, say=quiet)
+        train(str(run), pictures, overrides=["training.duration=2 steps"], options=CPU, say=quiet)
     longer = [f"data.holdout={moved}", "training.duration=2 steps"]
     assert train(str(run), pictures, overrides=longer, options=CPU, say=said.append).step == 2
     changed = "the test pictures of 'images' have changed: scores before and after do not compare"

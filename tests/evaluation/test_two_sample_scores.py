@@ -60,6 +60,8 @@ def test_it_needs_no_feature_network(scored: Path, said: list[str]) -> None:
     assert (all_there_are.samples, all_there_are.judge[:11]) == (74, "74 pictures")
     fewer = "two-sample: 74 samples in place of 400, as they are judged against a half of the 150 real pictures"
     assert said.count(fewer) == 1
+    evaluate(scored / "run", pictures, replace(OPTIONS, samples=50_000), say=said.append)
+    assert sum("in place of" in line for line in said) == 1  # nobody asked for the usual number
     real = evaluate_real(pictures, OPTIONS, say=quiet)
     assert real.scores["two_sample"] == found.scores["two_sample_real"]
     assert real.provenance.judge == of.judge

@@ -1,4 +1,4 @@
-"""Small models of three kinds, written as people write them, with their losses and batches."""
+"""Small models of three kinds, written as people write them, with their losses, batches and optimizer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -147,3 +147,13 @@ def built(name: str, **options: Any) -> nn.Module:
     torch.manual_seed(0)
     kind = KINDS[name]
     return kind.build(**options)
+
+
+def mean(model: nn.Module, x: Tensor) -> Tensor:
+    """Of what a model gives."""
+    return model(x).mean()  # type: ignore[no-any-return]
+
+
+def adamw(parameters: Any) -> torch.optim.Optimizer:
+    """A large eps keeps rounding noise in gradients that are truly zero from becoming whole steps."""
+    return torch.optim.AdamW(parameters, lr=1e-2, eps=1e-2)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import urlencode
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -40,9 +41,7 @@ def page(folder: Path) -> Iterator[Asking]:
 
 
 def drawn(page: Asking, source: str = STYLED, **values: object) -> Any:
-    answer = page.post(
-        "/explore/draw", {"source": source, "seeds": [3], **{name.rstrip("_"): v for name, v in values.items()}}
-    )
+    answer = page.post("/explore/draw", {"source": source, "seeds": [3], **values})
     assert answer.status == 200, answer.body
     return answer.json
 
@@ -95,19 +94,19 @@ def test_a_run_without_checkpoints_says_so(page: Asking) -> None:
 
 
 def test_a_picture_comes_with_what_makes_it_again(page: Asking) -> None:
-    told = drawn(page, psi=0.5, class_=2)
+    told = drawn(page, psi=0.5, classes=[2])
     assert "--classes 2 --psi 0.5 --seeds 3" in told["command"]
     assert "frugan.DrawRequest(" in told["python"]
     ((address,),) = told["rows"]
     one = picture(address)
     assert one.size == (32, 32)
     assert one.info["Command"] == told["command"]
-    assert one.tobytes() == picture(drawn(page, psi=0.5, class_=2)["rows"][0][0]).tobytes()
-    assert one.tobytes() != picture(drawn(page, psi=1, class_=2)["rows"][0][0]).tobytes()
+    assert one.tobytes() == picture(drawn(page, psi=0.5, classes=[2])["rows"][0][0]).tobytes()
+    assert one.tobytes() != picture(drawn(page, psi=1, classes=[2])["rows"][0][0]).tobytes()
 
 
 def test_a_walk_is_saved_as_an_animation(page: Asking) -> None:
-    wish = {"source": CONDITIONED, "seeds": [1, 2], "class": 3, "columns": 4, "ending": ".gif"}
+    wish = {"source": CONDITIONED, "seeds": [1, 2], "classes": [3], "columns": 4, "ending": ".gif"}
     answer = page.post("/explore/film", wish)
     assert answer.status == 200, answer.body
     kind, _, content = answer.json["film"].partition(";base64,")
@@ -118,6 +117,26 @@ def test_a_walk_is_saved_as_an_animation(page: Asking) -> None:
     refused = page.post("/explore/film", wish | {"ending": "/../x.gif"})
     assert refused.status == 422
     assert "expected .gif" in refused.json["error"]
+
+
+@pytest.mark.parametrize("source", [STYLED, CONDITIONED])
+def test_a_walk_goes_from_class_to_class(page: Asking, source: str) -> None:
+    walk = drawn(page, source, seeds=[3, 5], classes=[2, 7], walk=True, columns=3)
+    assert "--classes 2,7 --columns 3 --interpolate both --seeds 3,5" in walk["command"]
+    ((first, between, last),) = walk["rows"]
+    ends = [drawn(page, source, seeds=[seed], classes=[number])["rows"][0][0] for seed, number in ((3, 2), (5, 7))]
+    for shown, alone in zip((first, last), ends, strict=True):
+        assert difference(shown, alone) <= 1
+    assert all(difference(between, alone) > 5 for alone in ends)
+    wish = {"source": source, "seeds": [3, 5], "classes": [2, 7], "columns": 3, "ending": ".gif"}
+    told = page.post("/explore/film", wish).json["command"]
+    assert "--classes 2,7 --interpolate both --seeds 3,5 --animate walk.gif --frames 3" in told
+
+
+def difference(one: str, other: str) -> int:
+    """The largest of all pixels'."""
+    levels = [np.asarray(picture(address).convert("RGB")).astype(int) for address in (one, other)]
+    return int(np.abs(levels[0] - levels[1]).max())
 
 
 @pytest.mark.parametrize("source", [STYLED, CONDITIONED])
@@ -146,7 +165,7 @@ def test_directions_are_found_named_moved_and_walked(page: Asking, folder: Path,
         ({"seeds": ["1"]}, "seeds: expected whole numbers"),
         ({"seeds": [-1]}, "--seeds -1: expected a whole number"),
         ({"seeds": list(range(300))}, "300 pictures: expected at most 200"),
-        ({"class": 99}, "--classes 99: expected 0 to 9"),
+        ({"classes": [99]}, "--classes 99: expected 0 to 9"),
         ({"psi": "x"}, "psi: expected a number"),
         ({"psi": 1e9}, "--psi"),
         ({"noise": "loud"}, "noise 'loud': expected const or random or none"),

@@ -223,6 +223,13 @@ def test_a_generator_is_explored(play: Play, runs: Path) -> None:
         named("#explore button", "Walk there").click();
         await until(() => command().includes("--interpolate latent") && named("#explore button", "Pause"));
         named("#explore button", "Pause").click();
+        const into = all("#explore section[aria-label='Walk to another picture'] label select").at(-1);
+        into.value = "7";
+        into.dispatchEvent(new Event("change"));
+        named("#explore button", "Walk there").click();
+        await until(() => command().includes("--interpolate both") && named("#explore button", "Pause"));
+        put("walked", command());
+        named("#explore button", "Pause").click();
         const canvas = Object.assign(document.createElement("canvas"), { width: 48, height: 32 });
         canvas.getContext("2d").fillRect(10, 0, 8, 32);
         const file = new File([await new Promise((go) => canvas.toBlob(go))], "mine.png", { type: "image/png" });
@@ -245,5 +252,6 @@ def test_a_generator_is_explored(play: Play, runs: Path) -> None:
     assert told.pop("first").endswith("style.safetensors --out samples --classes 0 --seeds 1  # step 1,234")
     kept = runs / "style-explore"
     assert f"--seeds 51 --directions {kept / 'directions.json'} --move slant=3" in told.pop("moved")
+    assert "--classes 0,7 --columns 24 --interpolate both --seeds 51-52 " in told.pop("walked")
     assert told == {"found": "3", "inside": "true", "begins": "mine", "told": ""}
     assert sorted(path.name for path in kept.iterdir()) == ["directions.json", "mine.safetensors"]

@@ -182,6 +182,29 @@ def test_a_run_that_was_being_trained_goes_on_beside_those_of_terminals(queue: Q
     assert (queue.runs / "other" / "owner.json").exists()
 
 
+def test_a_run_that_was_being_trained_goes_on_beside_one_that_the_queue_began(queue: Queue) -> None:
+    """And no other that waits is begun meanwhile."""
+    go = queue.runs / "go"
+    add(queue, "b", f"until={go}")
+    add(queue, "c")
+    queue.ensure_runner()
+    wait_for(lambda: states(queue)["b"] == "running")
+    queue.add("a", [f"until={go}", "--out", str(queue.runs / "a")], first=True, at_once=True)
+    entries = queue.entries()
+    (waiting,) = [entry for entry in entries if entry.run == "a"]
+    assert queue.ahead(waiting, entries, Owners()) == []
+    wait_for(lambda: states(queue)["a"] == "running")
+    assert states(queue) == {"a": "running", "b": "running", "c": "waiting"}
+    queue.add("a", ["end=1", "--out", str(queue.runs / "a")], first=True, at_once=True)  # and it is changed again
+    time.sleep(0.5)
+    assert [entry.state for entry in queue.entries() if entry.run == "a"] == ["running", "waiting"]
+    go.touch()
+    wait_for(lambda: states(queue) == {"a": "ended", "b": "ended", "c": "ended"})
+    assert {entry.run: entry.code for entry in queue.entries()} == {"a": 1, "b": 0, "c": 0}
+    assert lines(queue.runs / "trained").count("a") == 2
+    assert all(entry.words for entry in queue.entries())
+
+
 @pytest.mark.parametrize(
     "text",
     [

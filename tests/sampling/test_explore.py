@@ -377,6 +377,11 @@ def test_a_sheet_for_each_of_several_pictures(explorer: Explorer, tmp_path: Path
         ),
         (DrawRequest(directions="sefa", columns=1, moves={"sefa-1": (0.0, 1.0)}), "at least its 2 ends"),
         (DrawRequest(seeds=(1, 2), interpolate="class"), "walks by --seeds or --latents are of kind latent"),
+        (
+            DrawRequest(seeds=(1, 2, 3), classes=(1, 2), interpolate="both"),
+            "--seeds and --classes: 3 seeds and 2 classes; expected as many of both, or one",
+        ),
+        (DrawRequest(seeds=(1,), interpolate="both"), "a walk goes between two or more"),
         (DrawRequest(seeds=(1,), statistics="standing"), "use the running statistics"),
         (DrawRequest(latents=(Path("none"),), classes=(1, 2)), "--latents: hold the classes of their pictures"),
         (DrawRequest(latents=(Path("none"),)), "none: no such file"),

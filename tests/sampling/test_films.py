@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageSequence
 from typer.testing import CliRunner
 
 import frugan
@@ -17,6 +17,7 @@ from frugan.sampling.explorer import Points, explore
 from frugan.sampling.films import GAP, write_loops
 from frugan.sampling.loops import closed_loop, loops
 from frugan.sampling.requests import DrawRequest
+from frugan.sampling.sheets import sheets
 from sampling.generators import MODELS, write
 
 
@@ -63,6 +64,63 @@ def test_latents_stay_on_their_sphere_and_styles_need_not() -> None:
     assert closed_loop(stations, [4.0, 4.0], keep_lengths=False).vectors.norm(dim=-1).min() == pytest.approx(
         math.sqrt(0.5)
     )
+
+
+@pytest.mark.parametrize("model", ["stylegan2", "biggan"])
+@pytest.mark.parametrize(
+    ("seeds", "classes", "stations"),
+    [
+        ((3, 7), (2, 5), [(3, 2), (7, 5)]),
+        ((3, 7, 9), (2,), [(3, 2), (7, 2), (9, 2)]),
+        ((3,), (2, 5, 2), [(3, 2), (3, 5), (3, 2)]),
+        ((3, 7), None, [(3, 0), (7, 0)]),
+    ],
+)
+def test_a_walk_goes_from_class_to_class(
+    files: dict[str, Path],
+    tmp_path: Path,
+    model: str,
+    seeds: tuple[int, ...],
+    classes: tuple[int, ...] | None,
+    stations: list[tuple[int, int]],
+) -> None:
+    columns = 2 * len(stations) - 1
+    request = DrawRequest(seeds=seeds, classes=classes, interpolate="both", columns=columns)
+    with explore(files[model], device="cpu") as explorer:
+        (sheet,) = sheets(explorer, request, (), tmp_path, quiet).values()
+        assert (sheet.rows, sheet.columns, len(sheet.points)) == (1, columns, columns)
+        there = Points.joined([explorer.seeds([seed], [chosen]) for seed, chosen in stations])
+        torch.testing.assert_close(sheet.points.vectors[::2], there.vectors)
+        torch.testing.assert_close(sheet.points.vectors[1], there.vectors[:2].mean(0))
+        if there.shares is not None:
+            assert sheet.points.shares is not None
+            torch.testing.assert_close(sheet.points.shares[::2], there.shares)
+            torch.testing.assert_close(sheet.points.shares[1], there.shares[:2].mean(0))
+
+
+@pytest.mark.parametrize("model", ["stylegan2", "biggan"])
+def test_a_film_of_seeds_and_classes_goes_by_both(files: dict[str, Path], tmp_path: Path, model: str) -> None:
+    """By the command alone; with --interpolate latent each class has a row."""
+    words = ["sample", str(files[model]), "--out", str(tmp_path), "--frames", "3", "--seeds", "3,7", "--device", "cpu"]
+    films = {"pairs.gif": ("2,5",), "rows.gif": ("2,5", "--interpolate", "latent"), "last.gif": ("5",)}
+    for name, more in films.items():
+        done = CliRunner().invoke(application(), [*words, "--animate", name, "--classes", *more])
+        assert done.exit_code == 0, done.output
+    frames = {name: frames_of(tmp_path / name) for name in films}
+    assert [frame.size for frame in frames["pairs.gif"]] == [(32 * 8, 32 * 8)] * 4
+    assert frames["rows.gif"][0].size != frames["pairs.gif"][0].size
+    ends = [np.asarray(frames[name][2]) for name in ("pairs.gif", "last.gif")]
+    assert np.abs(ends[0].astype(int) - ends[1]).max() <= 2  # seed 7 of class 5; a GIF's colours depend on its others
+    with Image.open(tmp_path / "pairs.gif") as film:
+        assert "--interpolate both" in film.info["comment"].decode()
+    refused = CliRunner().invoke(application(), [*words, "--animate", "none.gif", "--classes", "2,5,7"])
+    assert isinstance(refused.exception, BadInput)
+    assert not (tmp_path / "none.gif").exists()
+
+
+def frames_of(path: Path) -> list[Image.Image]:
+    with Image.open(path) as film:
+        return [frame.convert("RGB") for frame in ImageSequence.Iterator(film)]
 
 
 @pytest.mark.parametrize("model", ["stylegan2", "biggan"])

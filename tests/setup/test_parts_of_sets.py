@@ -55,6 +55,14 @@ def test_a_smaller_subset_has_the_same_test_pictures(tmp_path: Path, said: list[
     assert pixels(encoded.held_out) == pixels(many.held_out)
 
 
+@pytest.mark.parametrize("part", ["0.3", "4"])
+def test_every_seed_has_the_same_test_pictures(tmp_path: Path, part: str) -> None:
+    recipe, data = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    drawn = [opened(recipe, data, [f"data.holdout={part}", f"training.seed={seed}"]).held_out for seed in range(3)]
+    assert len({test.digest for test in drawn if test is not None}) == 1
+    assert None not in drawn
+
+
 @pytest.mark.parametrize("stored", ["pixels", "encoded"])
 @pytest.mark.parametrize(
     ("fields", "message"),

@@ -148,7 +148,7 @@ def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_from_the_same
         return
     train(str(run), pictures, options=CPU)
     lines = [event["line"] for event in read_events(run / "events.jsonl") if event["event"] == "choice"]
-    assert len([line for line in lines if line.startswith("init: net")]) == 2
+    assert len([line for line in lines if line.startswith("init: all")]) == 2
 
 
 def test_a_run_that_began_from_weights_that_ship_is_found_again(

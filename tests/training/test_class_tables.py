@@ -64,7 +64,7 @@ def near(one: Tensor, other: Tensor) -> bool:
 
 def test_from_their_mean(recipe: str, pictures: Path, weights: Path, tmp_path: Path) -> None:
     said = start(recipe, pictures, tmp_path / "run", weights, "mean")
-    assert said[0] == "init: 2 classes from the weights' 5: all from their mean"
+    assert said[0] == "init: 2 classes begin alike, in the middle of the 5 that the weights know"
     before = load_file(weights)
     for file, keys in {"networks": ("G.shared.weight", "D.embed.weight"), "ema": ("G.shared.weight",)}.items():
         after = newest(tmp_path / "run", file)
@@ -77,7 +77,7 @@ def test_from_a_map(recipe: str, pictures: Path, weights: Path, tmp_path: Path) 
     file = tmp_path / "map.txt"
     file.write_text("# mine = theirs\nhell = c\n\ndunkel ü = 1  # by number\n", "utf-8")
     said = start(recipe, pictures, tmp_path / "run", weights, f"copy={file}")
-    assert said[0] == f"init: 2 classes from the weights' 5: each from its own, as {file} says"
+    assert said[0] == f"init: 2 classes begin from those of the weights' 5 that {file} names"
     before, after = load_file(weights), newest(tmp_path / "run")
     order = sorted(NAMES)  # classes are numbered in this order
     chosen = [{"hell": 2, "dunkel ü": 1}[name] for name in order]
@@ -88,7 +88,7 @@ def test_from_a_map(recipe: str, pictures: Path, weights: Path, tmp_path: Path) 
 
 def test_fresh(recipe: str, pictures: Path, weights: Path, tmp_path: Path) -> None:
     said = start(recipe, pictures, tmp_path / "run", weights, "fresh")
-    assert said[0] == "init: 2 classes from the weights' 5: fresh"
+    assert said[0] == "init: 2 classes begin from noise, as the weights know 5 others"
     first = build_networks(load_recipe(recipe))
     after = newest(tmp_path / "run")
     assert near(after["G.shared.weight"], first["G"].state_dict()["shared.weight"])

@@ -84,7 +84,7 @@ def test_the_command_that_is_told_begins_anew_with_half_the_rate(
     assert shown.exit_code == 0, shown.output
     assert rates(tmp_path / "my run-2") == [4e-4, 5e-5]
     assert list_checkpoints(tmp_path / "my run-2" / "checkpoints")[-1].step == 4
-    begun = [line for line in shown.output.splitlines() if "init: net" in line]
+    begun = [line for line in shown.output.splitlines() if "init: all" in line]
     assert bool(begun) is from_weights
     assert rates(run) == [4e-4, 1e-4]
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == before

@@ -110,7 +110,7 @@ def test_a_plan_is_for_one_card_and_precision(
     planner = planned()
     _first(planner, _saved(Plan(512, BF16), changed))
     assert why in said[0]
-    assert any(line.startswith("plan: predicted peak") for line in said)  # made anew
+    assert any(line.startswith("plan: ") and "predicted" in line for line in said)  # made anew
 
 
 def test_a_run_is_planned_anew_on_a_smaller_card(card: Pretended, planned: Planned, said: list[str]) -> None:
@@ -119,7 +119,7 @@ def test_a_run_is_planned_anew_on_a_smaller_card(card: Pretended, planned: Plann
     card.name, card.total_memory, card.free = "NVIDIA GeForce RTX 2060", 6 * GIB, 1 * GIB
     assert _first(planner, saved).micro_batch < 512
     assert "RTX 3060 with 12.00 GiB so far, and this is another one; the budget" in said[0]
-    assert any(line.startswith("plan: predicted peak") for line in said)
+    assert any(line.startswith("plan: ") and "predicted" in line for line in said)
 
 
 def test_the_next_plan_takes_no_more_than_there_is_room_for(card: Pretended, planned: Planned) -> None:

@@ -154,7 +154,7 @@ def test_a_run_that_is_finished_gets_more_steps_when_it_is_given_more_time(
     monkeypatch.setattr("frugan.training.kept_time.TOLERANCE", 1.0)  # steps are long beside such a time
     again = train(None, pictures, run, for_time=f"{3 * seconds:.3f}s", options=CPU, say=told.append)
     assert again.step == longer.step
-    assert any("are over; a longer --for trains longer" in line for line in told)
+    assert any("are over. To train longer: frugan train" in line and " --for " in line for line in told)
 
 
 def test_a_time_that_the_run_has_trained_for_already_is_refused(tmp_path: Path) -> None:

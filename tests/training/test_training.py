@@ -74,7 +74,11 @@ def test_a_folder_of_runs_names_those_inside(made: Made, tmp_path: Path) -> None
 
 def test_pictures_to_run_to_samples(made: Made, tmp_path: Path) -> None:
     run = made.whole
-    for automatic in ("device: cpu", "micro-batch: 4 x 2 = batch 8", "12 pictures of 32 pixels"):
+    for automatic in (
+        "device: cpu",
+        "batch: 8, 4 at a time (override with --micro-batch; fewer would",
+        "12 pictures of 32 pixels",
+    ):
         assert automatic in made.said
     grids = sorted(p.name for p in (run / "samples").iterdir())
     kinds = ("interpolation", "samples")
@@ -122,6 +126,57 @@ def test_interpolations_end_at_their_ends(tmp_path: Path, interpolate: str) -> N
         with torch.no_grad():
             ends = generator(z, generator.embed(torch.tensor([1, 0])))  # type: ignore[operator]
         torch.testing.assert_close(grid[:, -1], ends, rtol=0, atol=1e-5)
+
+
+def test_the_first_screen_has_one_line_of_the_plan_and_the_report_its_reasons(
+    made: Made, tmp_path: Path, said: list[str]
+) -> None:
+    within = TrainingOptions(device="cpu", memory="2GiB")
+    train(made.recipe, made.pictures, tmp_path / "run", overrides=TWO, options=within, say=said.append)
+    (line,) = [line for line in said if line.startswith("plan: ")]
+    assert line.startswith("plan: 8 of 8 at a time, ")
+    assert "no memory savings needed" in line
+    logged = [event["line"] for event in read_events(tmp_path / "run" / "events.jsonl") if event["event"] == "choice"]
+    for reason in ("micro-batch: 8 at a time", "loss terms: ", "recompute: not needed", "card: "):
+        assert not any(line.startswith(reason) for line in said)
+        assert sum(line.startswith(reason) for line in logged) == 1
+
+
+def test_a_finished_run_says_so_and_opens_nothing(
+    made: Made, begun: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {path: path.stat().st_mtime_ns for path in begun.rglob("*.*")}
+    opened: list[str] = []
+    monkeypatch.setattr("frugan.training.training.open_pictures", lambda *args, **options: opened.append("pictures"))
+    monkeypatch.setattr("frugan.training.training.refuse_early", lambda *args: opened.append("networks"))
+    result = train(made.recipe, made.pictures, begun, overrides=TWO, options=CPU, say=said.append)
+    assert (result.step, result.finished, result.seconds > 0, opened) == (2, True, True, [])
+    longer = f"frugan train {begun} --data {made.pictures} --device cpu 'training.duration=4 steps'"
+    assert said == [f"{begun} is finished: step 2 of 2. To train longer: {longer}"]
+    assert {path: path.stat().st_mtime_ns for path in begun.rglob("*.*")} == files
+
+
+@pytest.mark.parametrize("left", ["grids", "a damaged checkpoint", "pictures that are gone", "another setting"])
+def test_a_run_that_is_at_its_end_but_not_done(made: Made, begun: Path, said: list[str], left: str) -> None:
+    fields, pictures = TWO, made.pictures
+    if left == "grids":
+        for grid in (begun / "samples").iterdir():
+            grid.unlink()
+    elif left == "a damaged checkpoint":
+        damaged = begun / "checkpoints" / "step-000000002"
+        shutil.copytree(damaged, begun / "checkpoints" / "step-000000003")
+        (begun / "checkpoints" / "step-000000003" / "networks.safetensors").write_bytes(b"")
+    elif left == "another setting":
+        fields = [*TWO, "saving.keep_checkpoints=1"]
+    else:
+        with pytest.raises(BadInput, match="nowhere"):
+            train(made.recipe, begun / "nowhere", begun, overrides=TWO, options=CPU, say=said.append)
+        return
+    assert train(made.recipe, pictures, begun, overrides=fields, options=CPU, say=said.append).step == 2
+    assert any(line.startswith("resuming") for line in said)
+    assert any("is finished: step 2 of 2. To train longer: frugan train" in line for line in said)
+    assert {step.name for step in (begun / "checkpoints").glob("step-?????????")} == {"step-000000002"}
+    assert list((begun / "samples").glob("step-000000002-*"))
 
 
 def test_run_resumes_bit_for_bit(made: Made, begun: Path, said: list[str]) -> None:
@@ -181,7 +236,7 @@ def test_another_batch_may_go_on_and_has_a_plan_of_its_own(made: Made, begun: Pa
     result = train(made.recipe, made.pictures, begun, overrides=["training.batch=4"], options=CPU, say=said.append)
     assert (result.step, result.finished) == (4, True)
     assert "changed from step 2 on: training.batch: 8 -> 4" in said
-    assert any(line.startswith("micro-batch: 4 x 1 = batch 4") for line in said)
+    assert any(line.startswith("batch: 4, at once") for line in said)
     steps = [e["images"] for e in read_events(begun / "events.jsonl") if e["event"] == "step"]
     assert steps[-2:] == [images + 4, images + 8]
     train(
@@ -226,7 +281,7 @@ def test_init_starts_from_other_weights_and_says_what_it_loaded(made: Made, tmp_
     first, second = _tensors(made.whole), _tensors(tmp_path / "second")
     for name in ("networks.safetensors/G.linear.weight", "networks.safetensors/D.linear.weight"):
         torch.testing.assert_close(first[name], second[name], rtol=0, atol=1e-6)
-    assert any("networks G, D" in line and "tensors from" in line for line in lines)
+    assert any(line.startswith("init: all weights of G, D from ") for line in lines)
     other = write_recipe(tmp_path, RECIPE.replace("latent_size = 8", "latent_size = 12"), "other.toml")
     lines.clear()
     one = ["training.duration=1 step"]

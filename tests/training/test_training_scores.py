@@ -226,6 +226,20 @@ def test_what_is_too_little_for_one_score_is_enough_for_another(tmp_path: Path, 
     assert line.startswith("not all scores while training: two-sample: 24 real pictures")
 
 
+@pytest.mark.parametrize("fields", [[], ["evaluation.samples=300"]])
+def test_fewer_samples_are_told_of_where_somebody_named_a_number(
+    tmp_path: Path, said: list[str], fields: list[str]
+) -> None:
+    judged = EVALUATED.replace('["fid", "is"]', '["two-sample"]').replace("2 steps", "4 steps")
+    recipe = write_recipe(
+        tmp_path, RECIPE + judged.replace("samples = 20", "samples = 400") + 'best_by = "two_sample"\n'
+    )
+    pictures = write_pictures(tmp_path / "pictures", each=30)
+    train(recipe, pictures, tmp_path / "run", overrides=fields, options=CPU, say=said.append)
+    told = [line.partition(",")[0] for line in said if "in place of" in line]
+    assert told == (["two-sample: 30 samples in place of 300"] if fields else [])
+
+
 @pytest.mark.long
 def test_best_checkpoints_of_a_given_up_training_go(tmp_path: Path, said: list[str]) -> None:
     recipe, pictures = write_recipe(tmp_path, RECIPE + EVALUATED), write_pictures(tmp_path / "pictures")

@@ -118,7 +118,7 @@ def _print_digits(result: "DemoResult") -> None:
         print(
             "\nNext:\n"
             f'  {frugan} sample {typed} --out samples --style-mixing "rows=1-4 cols=5-8 layers=3-7" --classes 8\n'
-            f"  {frugan} sample {typed} --out films --animate walk.gif --seeds 1,2,3 --classes 0-9\n"
+            f"  {frugan} sample {typed} --out films --animate walk.gif --seeds 1-10 --classes 0-9\n"
             f"  {frugan} train stylegan2-auto networks.resolution=128 --data PICTURES --out runs/mine   on your own\n"
             f"  {frugan} recipes                     the other recipes"
         )

@@ -66,7 +66,7 @@ class EvaluateOptions:
     ] = None
     real: Annotated[
         str | None,
-        typer.Option(help="score these real pictures instead, one half against the other: the floor of scores"),
+        typer.Option(help="score these real pictures instead, a part against others: the floor of scores"),
     ] = None
     resolution: Annotated[
         int | None, typer.Option(help="with --real and without a run: side in pixels to which they are brought")
@@ -212,7 +212,7 @@ class EvaluateOptions:
         return tuple(word for word in map(str.strip, self.metrics.split(",")) if word)
 
     def real_scores(self, bar: Bar) -> "Evaluation":
-        """Score one half of the real pictures against the other half."""
+        """Score a part of the real pictures against others."""
         from frugan.evaluation.real_scores import evaluate_real
         from frugan.evaluation.scorer import EvaluationOptions
 
@@ -364,10 +364,17 @@ def _shown(evaluation: "Evaluation", name: str) -> str:
 
 def _provenance_line(evaluation: "Evaluation") -> str:
     """Describe what was scored, with what, and against what."""
+    from frugan.evaluation.compared import HELD_OUT
+
     of = evaluation.provenance
     if of.is_of_real:
+        compared = (
+            f"{of.samples:,} pictures of the training against {of.real:,} that it held out, of {of.data}"
+            if of.split == HELD_OUT
+            else f"{of.samples:,} real pictures against {of.real:,} others, of {of.data} ({of.split})"
+        )
         return (
-            f"{of.samples:,} real pictures against {of.real:,} others, of {of.data} ({of.split}); {of.measured_by}. "
+            f"{compared}; {of.measured_by}. "
             "Pictures as good and as varied as the real ones would have about these scores, at these counts"
         )
     return (

@@ -122,7 +122,8 @@ class SampleOptions:
     animate: Annotated[
         str | None,
         typer.Option(
-            help="write an interpolation, or what --project does, as a film of this name in --out: .gif, .webp, .mp4"
+            help="write an interpolation, or what --project does, as a film of this name in --out: .gif, .webp, .mp4; "
+            "with --seeds 3,7 --classes cat,dog from seed 3 of one class to seed 7 of the other"
         ),
     ] = None
     frames: Annotated[
@@ -240,7 +241,7 @@ def sample(**values: Any) -> None:
 
     For other programs: frugan sample runs/first --out many --npz 50000
 
-    An animation: frugan sample runs/first --out films --animate walk.gif --interpolate latent --rows 4
+    An animation: frugan sample runs/first --out films --animate walk.gif --seeds 3,7 --classes cat,dog
 
     StyleGAN2: frugan sample runs/style --out samples --style-mixing "rows=85,100 cols=55,821 layers=0-3" --psi 0.7
 

@@ -37,6 +37,9 @@ def swap(
     seamless: Annotated[
         bool, typer.Option("--seamless", help="fit colours at the mask's edge to the frame's (Poisson's equation)")
     ] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="make frames of another model or other settings in OUT anew")
+    ] = False,
     workers: Annotated[int, typer.Option(help="threads that read, lay on and write frames")] = 2,
     device: Device = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="print the counts as JSON")] = False,
@@ -55,10 +58,20 @@ def swap(
     look = Look(mask, erode, blur, colours, "seamless" if seamless else "overlay")
     with Bar("frames") as bar:
         result = swap_frames(
-            run, frames, aligned, out, look, xseg=xseg, device=device, workers=workers, say=say, progress=bar
+            run,
+            frames,
+            aligned,
+            out,
+            look,
+            xseg=xseg,
+            replace_files=replace,
+            device=device,
+            workers=workers,
+            say=say,
+            progress=bar,
         )
     if as_json:
         print_json(asdict(result))
     else:
-        anew = f"; {result.anew:,} anew, of another frame or other faces than before" if result.anew else ""
+        anew = f"; {result.anew:,} anew, as picture, faces, model or settings have changed" if result.anew else ""
         print(f"{out}: {result.swapped:,} swapped, {result.copied:,} copied, {result.kept:,} there already{anew}")

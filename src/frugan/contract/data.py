@@ -92,6 +92,7 @@ class RunData:
     held_out: str | None = None  # digest of its test pictures; None: it has none
     # drawn numbers below it are of test pictures; None: there are none, or they were drawn by places in the set
     held_out_below: float | None = None
+    held_out_by_seed: bool = False  # whether its recipe's seed drew them, as in runs of earlier versions
 
     @classmethod
     def read(cls, entry: Any) -> RunData:
@@ -100,7 +101,8 @@ class RunData:
             return cls(entry, entry)
         names = tuple(entry["class_names"])
         held_out, below = entry.get("held_out"), entry.get("held_out_below")
-        return cls(entry["digest"], entry["first_digest"], names, entry["mapping"], held_out, below)
+        by_seed = entry.get("held_out_by_seed", held_out is not None)
+        return cls(entry["digest"], entry["first_digest"], names, entry["mapping"], held_out, below, by_seed)
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry for a checkpoint's JSON."""

@@ -59,8 +59,8 @@ class GridRequest:
     rows: int = 10  # rows of an interpolation; in a grid of all classes, their largest number (see `spread`)
     micro_batch: int = 16  # samples in one forward
     noise: Noise = "const"  # noise that layers add; like psi, `seeds` and `mixing` for families with styles alone
-    # numbers of latents, as NVlabs' programs count them: a column for each, or with `interpolate` the stations that a
-    # row goes by
+    # numbers of latents, as NVlabs' programs count them: a column for each. Rows that go by them with `interpolate` are
+    # no family's own: they are drawn from its latent space
     seeds: Sequence[int] = ()
     # moves all pictures: in picture widths to the right and heights down, and then by degrees counter-clockwise; for
     # families that are `movable`

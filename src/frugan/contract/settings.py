@@ -110,8 +110,8 @@ class DataSettings(Settings):
     holdout: int | float | str | None = setting(
         None,
         "test pictures that training never sees and that scores are measured against: a share of the pictures such as "
-        "0.1 or a number of them such as 500, drawn by the seed and their pixels, so that equal ones stay together; or "
-        "a folder of others; none: scores are measured against what is trained on",
+        "0.1 or a number of them such as 500, drawn by their pixels, so that equal ones stay together and every seed "
+        "has the same; or a folder of others; none: scores are measured against what is trained on",
         ADDED,
     )
     pretrain: str | None = setting(

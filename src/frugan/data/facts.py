@@ -159,7 +159,7 @@ def _looking(on: Background) -> Fitting:
 def _of_source(source: Source, surveyed: Survey, on: Background) -> PictureFacts:
     fitting, sizes = _looking(on), surveyed.sizes  # [N, 2]
     readable = np.flatnonzero(sizes.min(axis=1) > 0)
-    _refuse_few(shown(str(source.path)), len(readable))
+    _refuse_few(shown(str(source.path)), len(readable), *source.lines)
     some, bad = _some(readable), dict[int, str]()
 
     def look(at: int) -> tuple[int, NDArray[np.uint8], bool, bytes] | None:
@@ -175,7 +175,7 @@ def _of_source(source: Source, surveyed: Survey, on: Background) -> PictureFacts
         seen = [result for result in results if result is not None]
     bad.update(surveyed.bad)
     refuse_bad(source, bad)
-    _refuse_few(shown(str(source.path)), len(seen))
+    _refuse_few(shown(str(source.path)), len(seen), *source.lines)
     readable = np.setdiff1d(readable, list(bad))
     classes = source.classes
     counts = np.bincount(classes.labels[readable], minlength=len(classes.names))
@@ -230,12 +230,13 @@ def _some(members: NDArray[np.int64]) -> NDArray[np.int64]:
     return members[np.linspace(0, len(members) - 1, min(LOOKED_AT, len(members))).astype(np.int64)]
 
 
-def _refuse_few(where: str, pictures: int) -> None:
+def _refuse_few(where: str, pictures: int, *besides: str) -> None:
     if pictures < FEWEST:
-        raise BadInput(
+        few = (
             f"{where}: {count(pictures, 'picture')} that can be read; expected at least {FEWEST}, better some "
             "hundreds: so few a network learns by heart"
         )
+        raise BadInput("; ".join((few, *besides)))
 
 
 def _facts(

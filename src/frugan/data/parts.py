@@ -44,7 +44,7 @@ def drawn(labels: NDArray[np.int64], number: int, stream: str, *, evenly: bool) 
 
 @dataclass(frozen=True)
 class Drawing:
-    """How test pictures are drawn by what they show, so that a picture's place depends on itself and the seed alone."""
+    """How test pictures are drawn by what they show, so that a picture's place depends on itself alone."""
 
     stream: str  # name of the random numbers
     digests: NDArray[np.uint64]  # of each picture [N], as `pixel_digests` gives them

@@ -166,7 +166,7 @@ def open_pictures(path: Path, resolution: int, options: SourceOptions) -> Pictur
     if kept is None and (placed := open_in_place(path, fitting, out.with_name(f"{out.name}-in-place"), key, options)):
         return placed
     if kept is not None:
-        lines: tuple[str, ...] = ("prepared before from the same files", *kept_lines(read_set_file(out)))
+        lines, before = kept_lines(read_set_file(out)), ", prepared before from the same files"
     else:
         report = prepare(
             path,
@@ -179,11 +179,12 @@ def open_pictures(path: Path, resolution: int, options: SourceOptions) -> Pictur
             range=data.range,
             progress=options.progress,
         )
-        kept, lines = open_prepared(out, mend=mend), report.lines
+        kept, lines, before = open_prepared(out, mend=mend), report.lines, ""
     for line in lines:
         options.say(f"data: {line}")
     options.say(
-        f"data: {len(kept):,} pictures of {resolution} pixels in {out} (to keep them elsewhere, set FRUGAN_PREPARED)"
+        f"data: {len(kept):,} pictures of {resolution} pixels in {out}{before} (to keep them elsewhere, set "
+        "FRUGAN_PREPARED)"
     )
     return kept
 

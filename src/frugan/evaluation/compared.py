@@ -35,6 +35,7 @@ class Compared:
     doubt: str | None = None  # reason to doubt scores by these pictures; None: there is none
     # which pictures these are to the training: TRAINED_ON, HELD_OUT, or "all" of those given, where nobody knows
     split: str = "all"
+    trained_on: PictureSet | None = None  # the training's other pictures, where these are those that it held out
 
 
 def compared_with(
@@ -61,7 +62,7 @@ def compared_with(
         spoilt = spoilt_by_change(part, known.values())
         if spoilt is not None:
             say(f"warning: {spoilt}")
-        return Compared(test, moments, spoilt, HELD_OUT)
+        return Compared(test, moments, spoilt, HELD_OUT, real.of_run)
     if any(run_data.held_out == pictures.digest for run_data in known.values()):
         return Compared(pictures, moments, split=HELD_OUT)
     if any(run_data.held_out is None and run_data.digest == pictures.digest for run_data in known.values()):
@@ -69,7 +70,7 @@ def compared_with(
     if isinstance(part, int | float):
         say(
             f"data: the training held out data.holdout={part} of its pictures; whether these are they cannot be told, "
-            f"or they are others: scores are measured against all {len(pictures):,}"
+            f"or they are others: all {len(pictures):,} are taken"
         )
     doubt = other_classes(weights.class_names, pictures)
     if doubt is not None:

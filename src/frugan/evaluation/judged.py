@@ -136,6 +136,10 @@ class TwoSampleTest:
         """Scores by name, of the second half of the real pictures in place of generated ones."""
         return _known_to(self.real)
 
+    def of_others(self, others: PictureSet) -> dict[str, float]:
+        """Scores by name, of other real pictures, the first `count` of them, in place of generated ones."""
+        return self.scores(_seen(others, np.arange(self.count)))
+
     def with_classes(self, draw: DrawRequest, classes: int) -> tuple[int, ...] | None:
         """Classes to draw from, each as often as the real pictures have it: uneven classes would give samples away.
 
@@ -155,8 +159,13 @@ class TwoSampleTest:
         return order[: self.count], order[self.count : 2 * self.count]
 
     def _seen(self, at: NDArray[np.int64]) -> Tensor:
-        parts = (at[first : first + FEATURES_AT_ONCE] for first in range(0, len(at), FEATURES_AT_ONCE))
-        return torch.cat([seen_by_judge(torch.from_numpy(np.array(self.pictures[part]))) for part in parts])
+        return _seen(self.pictures, at)
+
+
+def _seen(pictures: PictureSet, at: NDArray[np.int64]) -> Tensor:
+    """The pictures at these indices as the judge sees them."""
+    parts = (at[first : first + FEATURES_AT_ONCE] for first in range(0, len(at), FEATURES_AT_ONCE))
+    return torch.cat([seen_by_judge(torch.from_numpy(np.array(pictures[part]))) for part in parts])
 
 
 def _known_to(judged: TwoSample) -> dict[str, float]:

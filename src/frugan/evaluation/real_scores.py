@@ -1,12 +1,13 @@
-"""Scores of real pictures, one part of them against the rest: what a perfect generator would have, and no less."""
+"""Scores of real pictures, a part of them against others: what a perfect generator would have, and no less."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from frugan.accelerator.device import disable_reduced_precision
 from frugan.contract.settings import DataSettings
@@ -16,7 +17,7 @@ from frugan.data.formats.source import local_path
 from frugan.data.survey import Fit
 from frugan.engine.ranks.place import Place
 from frugan.errors import BadInput, checked
-from frugan.evaluation.compared import are_unseen_digits, described, real_pictures, unseen_digits
+from frugan.evaluation.compared import HELD_OUT, Compared, are_unseen_digits, compared_with, described, unseen_digits
 from frugan.evaluation.feature_collector import GatheredFeatures
 from frugan.evaluation.judged import TwoSampleTest
 from frugan.evaluation.reference import (
@@ -44,6 +45,7 @@ from frugan.metrics.scores import NONE, REAL, Moments, Provenance, StreamingInce
 from frugan.progress import USUAL_METRICS, Progress, Say, quiet
 from frugan.setup.devices import use_device
 from frugan.setup.networks import Weights
+from frugan.wording import count
 
 LEAST_REAL = 20
 """Pictures in all: ten on each side, as of generated ones."""
@@ -63,10 +65,11 @@ def evaluate_real(
     progress: Progress | None = None,
     stage: Say = quiet,
 ) -> Evaluation:
-    """Score one half of real pictures against the other: the floor that scores of generated pictures are read against.
+    """Score a part of real pictures against others: the floor that scores of generated pictures are read against.
 
     The first part takes the place of the generated pictures: a half, but at most the options' `samples`, as distances
-    depend on counts. The inception score is that of all of them.
+    depend on counts. Where they are those of a run that held some out, pictures that it was trained on are scored
+    against these, as generated ones are. The inception score is that of all of them.
 
     Args:
         data: the pictures: anything that `train` takes, or an opened set.
@@ -97,38 +100,42 @@ def evaluate_real(
     network = network_for(options.metrics, options.network, options.network_file, device, say)
     disable_reduced_precision()
     stage("reading real pictures")
-    pictures = _opened(data, weights, resolution, fit, say, progress)
-    if len(pictures) < LEAST_REAL:
-        raise BadInput(f"--real {described(data)}: {len(pictures)} pictures; expected at least {LEAST_REAL}")
+    if weights is not None:
+        compared = compared_with(weights, data, options, network, say, progress)
+    else:
+        compared = Compared(_opened(data, resolution, fit, say, progress))
+    parts = _Parts.of(compared, options.samples, described(data), say)
     wanted = USUAL_METRICS if options.metrics is None else options.metrics
-    metrics = measurable(wanted, network, pictures.resolution, say, by_name=options.metrics is not None)
+    metrics = measurable(wanted, network, parts.against.resolution, say, by_name=options.metrics is not None)
 
-    first = min(len(pictures) // 2, options.samples)
     scores: dict[str, float] = {}
     by_class: dict[str, float] = {}
-    warnings: list[str] = []
-    test, rows = TwoSampleTest(pictures, options.samples, options.judge, stage, progress), 0
+    warnings: list[str] = [] if compared.doubt is None else [compared.doubt]
+    test, rows = parts.judged(options, stage, progress), 0
     judge = test.described if "two-sample" in metrics else NONE
     if {*metrics} - WITHOUT_FEATURES:
         stage("features of real pictures")
-        scores, by_class, warnings, rows = _half_against_half(network, pictures, first, metrics, progress)
+        scores, by_class, found, rows = _part_against_others(network, parts, metrics, progress)
+        warnings += found
     if "two-sample" in metrics and test.blind is not None:
         warnings.append(test.blind)
     elif "two-sample" in metrics:
-        scores |= test.of_real()
+        scores |= test.of_others(parts.scored) if parts.held_out else test.of_real()
     for line in warnings:
-        say(f"warning: {line}")
+        if line != compared.doubt:  # which was told when they were opened
+            say(f"warning: {line}")
+    split = UNSEEN_BY_THE_DEMO if are_unseen_digits(data) else HELD_OUT if parts.held_out else "all"
     provenance = Provenance(
         network=network.name,
         network_digest=network.digest,
         resizer=network.resizer,
-        samples=first,
+        samples=len(parts.scored),
         data=described(data),
-        data_digest=pictures.digest,
-        real=len(pictures) - first,
+        data_digest=parts.given.digest,
+        real=len(parts.against),
         rows=rows,
         classes="all",
-        split=UNSEEN_BY_THE_DEMO if are_unseen_digits(data) and options.split == "all" else options.split,
+        split=split if options.split == "all" else options.split,
         seed=0,
         ema=False,
         truncation=1.0,
@@ -158,62 +165,95 @@ def _compared_with(of: str | Path | Weights, resolution: int | None, fit: Fit, s
     return weights
 
 
-def _half_against_half(
-    network: FeatureNetwork, pictures: PictureSet, first: int, metrics: Sequence[str], progress: Progress | None
+@dataclass(frozen=True)
+class _Parts:
+    """Real pictures, of which some take the place of generated ones."""
+
+    scored: PictureSet  # these, in a random order that they decide
+    against: PictureSet  # those that they are compared with
+    given: PictureSet  # the set that generated ones are compared with
+    held_out: bool  # whether the training saw the former and none of the latter
+
+    @classmethod
+    def of(cls, compared: Compared, samples: int, where: str, say: Say) -> Self:
+        """Divide what generated pictures are compared with, or put what was trained on beside what was held out.
+
+        Raises:
+            BadInput: too few.
+        """
+        given, trained_on = compared.pictures, compared.trained_on
+        assert given is not None  # real pictures were named
+        if trained_on is not None:
+            if min(len(given), len(trained_on)) < LEAST_REAL // 2:
+                raise BadInput(
+                    f"--real {where}: {count(len(trained_on), 'picture')} trained on and {len(given):,} held out; "
+                    f"expected at least {LEAST_REAL // 2} of either"
+                )
+            order = random_order(f"real/{trained_on.digest}", len(trained_on))[:samples]
+            say(
+                f"compared: {count(len(order), 'picture')} that the run was trained on, in place of generated ones, "
+                f"with the {len(given):,} that it held out"
+            )
+            return cls(trained_on.only(order), given, given, True)
+        if len(given) < LEAST_REAL:
+            raise BadInput(f"--real {where}: {len(given)} pictures; expected at least {LEAST_REAL}")
+        order, first = random_order(f"real/{given.digest}", len(given)), min(len(given) // 2, samples)
+        return cls(given.only(order[:first]), given.only(order[first:]), given, False)
+
+    def judged(self, options: EvaluationOptions, stage: Say, progress: Progress | None) -> TwoSampleTest:
+        """The pictures of two-sample: those that generated ones are judged against, and no more than are scored."""
+        most = min(options.samples, len(self.scored)) if self.held_out else options.samples
+        return TwoSampleTest(self.given, most, options.judge, stage, progress)
+
+
+def _part_against_others(
+    network: FeatureNetwork, compared: _Parts, metrics: Sequence[str], progress: Progress | None
 ) -> tuple[dict[str, float], dict[str, float], list[str], int]:
-    """Score so many of the pictures, in a random order that they decide, as if they had been generated.
+    """Score the first part as if it had been generated.
 
     Returns:
         Scores, those of classes, warnings, and the real pictures whose features metrics by rows were compared with.
     """
-    count = len(pictures)
-    order = random_order(f"real/{pictures.digest}", count)
-    blank = features_of(network, pictures.resolution)
+    first, all_of_them = len(compared.scored), len(compared.scored) + len(compared.against)
+    blank = features_of(network, compared.given.resolution)
     dimensions = blank.pooled.shape[1]
     inception = None
     if "is" in metrics and blank.logits is not None:
-        inception = StreamingInceptionScore(count, blank.logits.shape[1])
+        inception = StreamingInceptionScore(all_of_them, blank.logits.shape[1])
     keeps_rows = bool(NEED_ROWS & {*metrics})
     with ExitStack() as opened:
         parts: list[tuple[Moments, RowStore]] = []
-        for at, before in ((order[:first], 0), (order[first:], first)):
-            store = opened.enter_context(temporary_rows(min(len(at), MOST_ROWS) if keeps_rows else 0, dimensions))
+        for pictures, before in ((compared.scored, 0), (compared.against, first)):
+            store = opened.enter_context(temporary_rows(min(len(pictures), MOST_ROWS) if keeps_rows else 0, dimensions))
             moments = StreamingMoments(dimensions)
-            for done, features in _features(network, pictures, at):
+            for done, features in _features(network, pictures):
                 moments.update(features.pooled)
                 store.append(features.pooled)
                 if inception is not None and features.logits is not None:
                     inception.update(features.logits)
                 if progress is not None:
-                    progress(before + done, count)
+                    progress(before + done, all_of_them)
             parts.append((moments.finish(), store))
 
-        (half, rows), (others, other_rows) = parts
-        scored = GatheredFeatures(half, inception, pictures.labels[order[: min(first, MOST_ROWS)]], 0, 0, 0)
+        (part, rows), (others, other_rows) = parts
+        scored = GatheredFeatures(part, inception, compared.scored.labels[:MOST_ROWS], 0, 0, 0)
         against = other_rows.rows() if keeps_rows else np.empty((0, dimensions), np.float32)
-        reference = Reference(others, against, pictures.labels[order[first : first + len(against)]])
+        reference = Reference(others, against, compared.against.labels[: len(against)])
         warnings = list(too_few(metrics, {"real": first}, dimensions))
-        scores, by_class = measured(metrics, scored, rows, reference, pictures.class_names, warnings)
+        scores, by_class = measured(metrics, scored, rows, reference, compared.given.class_names, warnings)
     return scores, by_class, warnings, len(against)
 
 
-def _features(network: FeatureNetwork, pictures: PictureSet, at: NDArray[np.int64]) -> Iterator[tuple[int, Features]]:
-    """Features of the pictures at these indices as they come, each time with how many are done."""
-    for start in range(0, len(at), FEATURES_AT_ONCE):
-        indices = at[start : start + FEATURES_AT_ONCE]
-        yield start + len(indices), network(torch.from_numpy(np.ascontiguousarray(pictures[indices])))
+def _features(network: FeatureNetwork, pictures: PictureSet) -> Iterator[tuple[int, Features]]:
+    """Features of pictures as they come, each time with how many are done."""
+    for start in range(0, len(pictures), FEATURES_AT_ONCE):
+        indices = np.arange(start, min(start + FEATURES_AT_ONCE, len(pictures)))
+        yield int(indices[-1]) + 1, network(torch.from_numpy(np.ascontiguousarray(pictures[indices])))
 
 
 def _opened(
-    data: str | Path | PictureSet,
-    weights: Weights | None,
-    resolution: int | None,
-    fit: Fit,
-    say: Say,
-    progress: Progress | None,
+    data: str | Path | PictureSet, resolution: int | None, fit: Fit, say: Say, progress: Progress | None
 ) -> PictureSet:
-    if weights is not None:
-        return real_pictures(weights.recipe, data, say, progress).given
     if isinstance(data, PictureSet):
         return data
     if are_unseen_digits(data):

@@ -68,6 +68,10 @@ LEAST_PER_CLASS = 2
 """Pictures of a class from which on it has a covariance."""
 
 
+SAMPLES = 50_000
+"""Generated pictures of published scores."""
+
+
 @checked
 @dataclass(frozen=True)
 class EvaluationOptions:
@@ -76,7 +80,7 @@ class EvaluationOptions:
     # some of `METRICS`; None: `USUAL_METRICS`, without the inception score where the feature network has no class
     # probabilities
     metrics: tuple[str, ...] | None = None
-    samples: int = 50_000  # pictures to generate
+    samples: int = SAMPLES  # pictures to generate
     network: str = "inception"  # feature network, as --network names it
     network_file: Path | None = None  # file of the weights of the feature network
     # pictures to draw, and the statistics of batch normalisation
@@ -87,6 +91,8 @@ class EvaluationOptions:
     # file of moments that the Fréchet distance is measured to; None: those of the real pictures
     reference: Path | None = None
     judge: Judge = field(default_factory=Judge)  # settings of two-sample
+    # whether somebody asked for so many samples, and is told where fewer are judged; None: unless it is the default
+    samples_asked: bool | None = None
 
 
 def check_options(options: EvaluationOptions, draws: Sequence[DrawRequest], recipe: Recipe) -> None:
@@ -325,8 +331,10 @@ class Scorer:
         """
         assert self.pictures is not None  # where there are moments alone, `metrics` has refused it
         test = TwoSampleTest(self.pictures, self.options.samples, self.options.judge, self.stage, self.progress)
-        most = min(self.options.samples, MOST_PICTURES)
-        if test.count < most // 2 * 2:
+        most, asked = min(self.options.samples, MOST_PICTURES), self.options.samples_asked
+        if asked is None:
+            asked = self.options.samples != SAMPLES
+        if asked and test.count < most // 2 * 2:
             of = f"they are judged against a half of the {len(self.pictures):,} real pictures"
             self.say(f"two-sample: {test.count:,} samples in place of {most:,}, as {of}")
         return test

@@ -51,7 +51,7 @@ const explore = (() => {
   const asked = (more = {}) => ({
     source: about.source,
     ...(state.start ? { kept: [state.start] } : { seeds: [state.seed] }),
-    ...(about.classes.length && !state.start ? { class: state.class } : {}),
+    ...(about.classes.length && !state.start ? { classes: [state.class] } : {}),
     ...(about.styled ? { psi: state.psi, noise: state.noise, noise_seed: state.noiseSeed } : { truncation: state.truncation }),
     ...(state.mixing && !state.start ? { mix: state.mix, layers: layersOf() } : {}),
     moves: moved(),
@@ -145,8 +145,11 @@ const explore = (() => {
 
   const walking = () => {
     const others = [["", "a seed"], ...about.kept.map((name) => [name, name])];
-    let end = "", other = state.seed + 1, frames = [], timer = null;
+    let end = "", other = state.seed + 1, kind = state.start ? "0" : "", frames = [], timer = null;
     const to = whole(other, WHOLE, (value) => { other = value; });
+    const same = state.start ? [] : [["", "the same"]]; // of a kept picture no class is known
+    const into = labelled("Of class", choice([...same, ...about.classes.map((name, at) => [String(at), name])], kind, (value) => { kind = value; }));
+    into.hidden = about.classes.length === 0;
     const [place] = slider("place on the way", 0, [0, WALK - 1, 1], (at) => { stop(); if (frames[at]) big.src = frames[at]; });
     const play = make("button", { type: "button", className: "second", textContent: "Play" });
     const stop = () => { clearInterval(timer); timer = null; play.textContent = "Play"; };
@@ -166,7 +169,11 @@ const explore = (() => {
     const ends = () => {
       const both = asked({ walk: true, columns: WALK });
       delete both.mix;
-      if (end) both.kept = [...(both.kept || []), end]; else both.seeds = [...(both.seeds || []), other];
+      if (end) both.kept = [...(both.kept || []), end];
+      else {
+        both.seeds = [...(both.seeds || []), other];
+        if (kind !== "") both.classes = [...new Set([...(both.classes || []), Number(kind)])];
+      }
       return both;
     };
     const go = doing("Walk there", async () => {
@@ -176,7 +183,11 @@ const explore = (() => {
       showTold(told);
       play.click();
     });
-    const kept = choice(others, end, (value) => { end = value; to.hidden = end !== ""; });
+    const kept = choice(others, end, (value) => {
+      end = value;
+      to.hidden = end !== "";
+      into.hidden = end !== "" || about.classes.length === 0;
+    });
     const keep = (ending) => doing(FILMS[ending] || ending, async () => {
       const told = await post("explore/film", { ...ends(), ending });
       make("a", { href: told.film, download: `walk${ending}` }).click();
@@ -184,8 +195,8 @@ const explore = (() => {
     });
     const target = about.kept.length ? "To" : "To the picture of seed";
     return group("Walk to another picture",
-      make("small", { textContent: "Pictures change step by step from this one into another: what lies between them shows what the generator has learnt." }),
-      labelled(target, make("div", { className: "bar" }, ...(about.kept.length ? [kept] : []), to, go)), bar,
+      make("small", { textContent: `Pictures change step by step from this one into another${about.classes.length ? ", of the same class or of another one" : ""}: what lies between them shows what the generator has learnt.` }),
+      labelled(target, make("div", { className: "bar" }, ...(about.kept.length ? [kept] : []), to, go)), into, bar,
       labelled("Save as", make("div", { className: "bar" }, ...about.films.map(keep))));
   };
 

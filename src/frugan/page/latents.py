@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
 from types import MappingProxyType
-from typing import Any, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -225,18 +225,19 @@ class Latents:
         latents = tuple(kept / f"{_kept_name(name)}{SAFETENSORS}" for name in known.texts("kept"))
         moves = {name: _move(name, value) for name, value in known.table("moves").items()}
         method = known.text("method")
-        chosen = known.number("class")
+        classes = tuple(known.numbers("classes"))
+        walk: Literal["both", "latent"] = "both" if len(classes) > 1 else "latent"
         request = DrawRequest(
             seed=known.number("noise_seed") or 0,
             seeds=tuple(known.numbers("seeds")),
-            classes=None if chosen is None else (chosen,),
+            classes=classes or None,
             truncation=known.real("truncation", 1.0),
             psi=known.real("psi", 1.0),
             noise=cast(Noise, _one_of("noise", known.text("noise") or "const", get_args(Noise))),
             latents=latents,
             columns=known.number("columns") or usual.columns,
             rows=known.number("rows") or usual.rows,
-            interpolate="latent" if values.get("walk") is True else None,
+            interpolate=walk if values.get("walk") is True else None,
         )
         layers = tuple(known.numbers("layers"))
         if (other := known.number("mix")) is not None:

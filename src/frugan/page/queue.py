@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -42,7 +42,7 @@ class Entry:
     state: Literal["waiting", "running", "ended"] = "waiting"
     process: str | None = None  # number and beginning of its process
     code: int | None = None  # exit code; None: it has not ended, or nobody saw it
-    at_once: bool = False  # whether it was being trained when it was changed, and goes on beside runs of terminals
+    at_once: bool = False  # whether it was being trained when it was changed, and goes on beside what trains
 
     @classmethod
     def read(cls, values: Any) -> "Entry":
@@ -130,7 +130,7 @@ class Queue:
         Args:
             words: behind `frugan train`.
             first: before what waits already, and also after a training of the same run.
-            at_once: without waiting for runs that are trained in terminals.
+            at_once: without waiting for other runs.
 
         Raises:
             BadInput: the queue is training it, too many wait, or the file is damaged.
@@ -195,7 +195,7 @@ class Queue:
         return False
 
     def work_off(self) -> None:
-        """Train what waits, one after the other, until nothing does.
+        """Train what waits, one after the other, until nothing does; what was changed while it trained, at once.
 
         Raises:
             BadInput: another process does.
@@ -206,45 +206,51 @@ class Queue:
             lock.acquire(timeout=2 * LOOK_SECONDS)  # a page that looks whether it is taken, takes it for a moment
         except Timeout as error:
             raise BadInput(f"{self.path}: another process works this queue off; let it") from error
+        begun: dict[str, tuple[Entry, subprocess.Popen[bytes]]] = {}  # by run
         with lock:
             while True:
-                entry = self._next(owners, lock)
-                if entry == "nothing":
+                for run, (entry, process) in [*begun.items()]:
+                    if process.poll() is not None:
+                        self._put("running", replace(entry, state="ended", code=process.returncode))
+                        del begun[run]
+                due = self._next(owners, lock, begun)
+                if due == "nothing":
                     return
-                if isinstance(entry, Entry):
-                    self._train(entry)
+                if isinstance(due, Entry):
+                    begun[due.run] = due, self._begin(due)
                 else:
                     time.sleep(LOOK_SECONDS)
 
-    def _next(self, owners: Owners, lock: FileLock) -> "Entry | Literal['nothing', 'wait']":
-        """Return the next entry to train, or whether to wait or to end."""
+    def _next(self, owners: Owners, lock: FileLock, begun: Collection[str]) -> "Entry | Literal['nothing', 'wait']":
+        """Return the next entry to train, or whether to wait or to end.
+
+        Args:
+            begun: runs whose trainings this process has begun, and will see end.
+        """
         with self._changed() as entries:
             # What was begun by a process that is no more: it goes on, or has ended.
             entries[:] = [
                 replace(entry, state="ended", process=None)
-                if entry.state == "running" and entry.process != _named(_number(entry.process))
+                if entry.state == "running"
+                and entry.run not in begun
+                and entry.process != _named(_number(entry.process))
                 else entry
                 for entry in entries
             ]
-            if any(entry.state == "running" for entry in entries):
-                return "wait"
-            waiting = [entry for entry in entries if entry.state == "waiting"]
-            if not waiting:
+            if all(entry.state == "ended" for entry in entries):
                 lock.release()  # while nobody can add anything: who adds finds that nobody works it off any more
                 return "nothing"
-            return "wait" if self.ahead(waiting[0], entries, owners) else waiting[0]
+            waiting = (entry for entry in entries if entry.state == "waiting")
+            return next((entry for entry in waiting if not self.ahead(entry, entries, owners)), "wait")
 
     def ahead(self, waiting: Entry, entries: Sequence[Entry], owners: Owners) -> list[str]:
         """Names of the runs whose trainings have to end before that of an entry begins."""
         queued = [entry.run for entry in entries[: entries.index(waiting)] if entry.state != "ended"]
-        trained = [
-            name
-            for name, path in places(self.runs)
-            if (name == waiting.run or not waiting.at_once) and owners.process(path) is not None
-        ]
-        return [*dict.fromkeys((*queued, *trained))]
+        trained = [name for name, path in places(self.runs) if owners.process(path) is not None]
+        names = dict.fromkeys((*queued, *trained))
+        return [name for name in names if name == waiting.run or not waiting.at_once]
 
-    def _train(self, entry: Entry) -> None:
+    def _begin(self, entry: Entry) -> "subprocess.Popen[bytes]":
         for wish in ("save", "preview", "stop"):  # asked of a training that is over
             with suppress(OSError):
                 (self.runs / entry.run / "requests" / wish).unlink(missing_ok=True)
@@ -252,7 +258,7 @@ class Queue:
             words = [*self.program, "train", *entry.words]
             process = _detached(words, self.runs, log)
         self._put("waiting", replace(entry, state="running", process=_named(process.pid)))
-        self._put("running", replace(entry, state="ended", code=process.wait()))
+        return process
 
     def _put(self, before: str, now: Entry) -> None:
         """Note what became of a run's entry that was in a state."""

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 
 import torch
@@ -13,7 +14,7 @@ from frugan.sampling.directions import Directions
 from frugan.sampling.explorer import Explorer, Points
 from frugan.sampling.keyframes import read_keyframes
 from frugan.sampling.requests import DrawRequest
-from frugan.sampling.sheets import chosen_directions, points_of_files, points_of_seeds, ranges_along
+from frugan.sampling.sheets import chosen_directions, points_in_turn, ranges_along
 
 
 def closed_loop(stations: Points, spans: Sequence[float], keep_lengths: bool) -> Points:
@@ -86,13 +87,7 @@ def _stations(explorer: Explorer, request: DrawRequest) -> Points:
 
     Classes go with seeds one by one, from the first again where there are fewer.
     """
-    parts = points_of_files(explorer, [Path(path) for path in request.latents])[0] if request.latents else []
-    classes = request.classes or (0,)
-    parts += [
-        points_of_seeds(explorer, replace(request, classes=(classes[number % len(classes)],)), (seed,))
-        for number, seed in enumerate(request.seeds)
-    ]
-    return Points.joined(parts)
+    return points_in_turn(explorer, request, list(zip(request.seeds, cycle(request.classes or (0,)))))
 
 
 def _shared(stations: Points, loop: tuple[int, int]) -> list[Points]:

@@ -96,7 +96,7 @@ TOGETHER = (
         "--latents",
         (),
         (*MANY, "--nearest", "--style-mixing", "--spherical"),
-        "goes with --seeds, --directions, --interpolate latent and --animate",
+        "goes with --seeds, --directions, --interpolate latent or both, and --animate",
     ),
     (
         "--project",
@@ -277,6 +277,8 @@ def extent(request: GridRequest) -> tuple[int, int]:
         return len(request.mixing.rows) + 1, len(request.mixing.columns) + 1
     if isinstance(request, DrawRequest) and request.loops:
         return (request.loop or (1, 1))[::-1]
+    if request.seeds and request.interpolate == "both":
+        return 1, request.columns
     rows = len(request.classes) if request.classes is not None else 1 if request.seeds else request.rows
     return rows, len(request.seeds) if request.seeds and request.interpolate is None else request.columns
 

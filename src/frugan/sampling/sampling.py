@@ -414,7 +414,8 @@ def animate(
 
     Args:
         path: ends in .gif, .webp or .mp4.
-        request: with `interpolate`, `loop` or `keyframes`; as many columns as frames.
+        request: with `interpolate`, `loop` or `keyframes`; as many columns as frames. None of these: from seed to
+            seed if there are any, and with several classes from one class to the next.
         replace_files: the file may be there.
 
     Raises:
@@ -425,7 +426,8 @@ def animate(
     opened = open_networks(source, device, say)
     looping = isinstance(request, DrawRequest) and request.loops
     if not looping and request.interpolate is None and not _shows_directions(request):
-        request = replace(request, interpolate="latent")
+        several = bool(request.seeds) and len(request.classes or ()) > 1
+        request = replace(request, interpolate="both" if several else "latent")
     check_request(request, opened.recipe)
     _move(opened, request)
     told = opened.provenance | retold_film(named(source), Path(path), request, opened.weights.step)

@@ -1,7 +1,7 @@
 """Sheets of what a generator's latent space holds: rows along directions, moved pictures, and walks between them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
@@ -39,7 +39,9 @@ def explores(request: GridRequest, recipe: Recipe) -> bool:
     """Return whether a request is drawn from points of a latent space instead of by the family itself."""
     if isinstance(request, DrawRequest) and (request.directions is not None or request.latents):
         return True
-    return bool(request.seeds) and request.mixing is None and not recipe.kind.styles(recipe.networks)
+    if not request.seeds or request.mixing is not None:
+        return False
+    return request.interpolate is not None or not recipe.kind.styles(recipe.networks)
 
 
 def sheets(
@@ -70,7 +72,7 @@ def sheets(
     if directions is not None and request.shows_directions:
         return _along(explorer, request, directions, stations, titles, labels)
     if request.interpolate is not None:
-        return {"interpolation-latent": _walks(explorer, request, stations, len(titles), labels)}
+        return {f"interpolation-{request.interpolate}": _walks(explorer, request, stations, len(titles), labels)}
     check_grid(classes, len(titles), explorer.recipe)
     name = "style-mixing" if request.mixing is not None else "latents" if request.latents else "seeds"
     return {name: Sheet(stations, classes, len(titles), titles, labels)}
@@ -108,6 +110,9 @@ def _keep(explorer: Explorer, found: Directions, path: Path, say: Say) -> None:
 def _stations(explorer: Explorer, request: DrawRequest) -> tuple[Points, tuple[str, ...], int]:
     """Points that a request names, class by class; what each of a class is called; and how many classes."""
     seeds = tuple(request.seeds) or (() if request.latents else (request.seed,))
+    if request.interpolate == "both":
+        points = points_in_turn(explorer, request, _pairs(seeds, tuple(request.classes or (0,))))
+        return points, ("",) * len(points), 1
     classes = len(request.classes) if request.classes is not None and explorer.space.classes else 1
     check_grid(classes, len(seeds), explorer.recipe)
     if not request.latents:
@@ -120,6 +125,30 @@ def _stations(explorer: Explorer, request: DrawRequest) -> tuple[Points, tuple[s
     if seeds:
         parts.append(points_of_seeds(explorer, request, seeds))
     return Points.joined(parts), (*names, *map(str, seeds)), 1
+
+
+def _pairs(seeds: tuple[int, ...], classes: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Seed and class of each picture that a walk of kind both comes by; a single one goes with all of the others.
+
+    Raises:
+        BadInput: several of both, and not as many.
+    """
+    turns = seeds * len(classes) if len(seeds) == 1 else seeds
+    of_turns = classes * len(seeds) if len(classes) == 1 else classes
+    if len(turns) != len(of_turns):
+        raise BadInput(
+            f"--seeds and --classes: {len(seeds):,} seeds and {len(classes):,} classes; expected as many "
+            "of both, or one of either for all of the other (--interpolate latent: all seeds in each class, in rows)"
+        )
+    return list(zip(turns, of_turns, strict=True))
+
+
+def points_in_turn(explorer: Explorer, request: DrawRequest, pairs: Sequence[tuple[int, int]]) -> Points:
+    """Points of a request's latents and of seeds, each of a class, in this order."""
+    check_grid(1, len(pairs), explorer.recipe)
+    parts = points_of_files(explorer, [Path(path) for path in request.latents])[0] if request.latents else []
+    parts += [points_of_seeds(explorer, replace(request, classes=(chosen,)), (seed,)) for seed, chosen in pairs]
+    return Points.joined(parts)
 
 
 def points_of_files(explorer: Explorer, paths: Sequence[Path]) -> tuple[list[Points], list[str]]:
@@ -229,9 +258,12 @@ def _amounts(low: float, high: float, count: int) -> list[float]:
 
 
 def _walks(explorer: Explorer, request: DrawRequest, stations: Points, stops: int, labels: tuple[str, ...]) -> Sheet:
-    """A row for each class, by all of its stations."""
-    if request.interpolate != "latent":
-        raise BadInput(f"--interpolate {request.interpolate}: walks by --seeds or --latents are of kind latent")
+    """A row for each class, by all of its stations; of kind both one row."""
+    if request.interpolate == "class":
+        raise BadInput(
+            "--interpolate class: walks by --seeds or --latents are of kind latent, within a class, or both, from one "
+            "class to the next (with one seed, the class alone changes)"
+        )
     if stops < 2:
         raise BadInput("one picture: a walk goes between two or more; name more with --seeds or --latents")
     rows = len(stations) // stops

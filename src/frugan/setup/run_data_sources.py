@@ -31,6 +31,9 @@ from frugan.wording import count, first_names
 Data = str | Path | PictureSet | Mapping[str, str | Path] | Mapping[str, OpenedSource]
 """A path, an opened set of pictures, paths by source name, or opened sources by source name."""
 
+HOLDOUT = "holdout"
+"""Name of the random numbers that draw test pictures: the same for every seed, whose scores compare therefore."""
+
 
 def named_sources(
     data: str | Path | Mapping[str, str | Path] | None, needs: Mapping[str, SourceSpec]
@@ -133,10 +136,11 @@ class _OpenedSource:
     def _held_out(
         self, pictures: PictureSet, part: float, known: RunData | None, progress: Progress | None
     ) -> PictureSet:
-        stream = f"{self.recipe.training.seed}/holdout/{self.name}"
         classes = self.recipe.sources[self.name].classes is not None
+        by_seed = f"{self.recipe.training.seed}/holdout/{self.name}"
         if known is not None and known.held_out_below is None:
-            return held_out_by_place(pictures, part, stream, self.where, classes=classes)
+            return held_out_by_place(pictures, part, by_seed, self.where, classes=classes)
+        stream = by_seed if known is not None and known.held_out_by_seed else HOLDOUT
         digests = pixel_digests(pictures, Folders.from_environment().cache / "pixel-digests", progress)
         drawing = Drawing(stream, digests, None if known is None else known.held_out_below)
         return held_out(pictures, part, drawing, self.where, classes=classes)
@@ -200,11 +204,9 @@ class _OpenedSource:
         settings, training = self.recipe.data, self.recipe.training
         test = getattr(fitted, "held_out", None)
         if test is not None:
-            drawn = "" if isinstance(settings.holdout, str) else f", drawn by training.seed={training.seed}"
-            which = f"data.holdout={settings.holdout}{drawn}"
             yield (
-                f"{count(len(test), 'picture')} held out{of_each_class(test)} ({which}): training never sees them, and "
-                "scores are measured against them"
+                f"{count(len(test), 'picture')} held out{of_each_class(test)} (data.holdout={settings.holdout}): "
+                "training never sees them, and scores are measured against them"
             )
         if settings.subset is not None:
             yield (
@@ -341,7 +343,9 @@ def run_data_of(
         run_data[name] = RunData(source.digest, first, names, mapping)
         if isinstance(source, PictureSet) and source.held_out is not None:
             test = source.held_out
-            run_data[name] = replace(run_data[name], held_out=test.digest, held_out_below=source.held_out_below)
+            by_seed = before is not None and before.held_out_by_seed
+            drawn = replace(run_data[name], held_out_below=source.held_out_below, held_out_by_seed=by_seed)
+            run_data[name] = replace(drawn, held_out=test.digest)
     return run_data
 
 

@@ -450,7 +450,7 @@ def _length_lines(facts: PictureFacts, candidate: Candidate, recipe: Recipe, req
     times = max(1, round(images / pictures))
     time = f" in {request.time}{'' if request.named_time else ', as no time is given'}" if is_chosen else ""
     yield (
-        f"length: {steps:,} steps of {batch}{time}, in which each picture is "
+        f"length: {steps:,} steps of {batch} pictures{time}, in which each picture is "
         f"seen about {times:,} times{'; override with --for' if is_chosen else ''}"
     )
     if images < candidate.images or (candidate is THRESHOLDS.last and images < THRESHOLDS.few_images):

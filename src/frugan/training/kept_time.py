@@ -1,6 +1,7 @@
 """A run that keeps a time: from which point on, what is said when its length changes, and changes by hand."""
 
 import math
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -44,7 +45,7 @@ def with_time(
     """
     seconds = Duration.parse_seconds(for_time, "--for")
     loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
-    given = _fields(loaded, overrides)
+    given = named_fields(loaded, overrides)
     if "training.duration" in given and loaded.training.duration != ENDLESS:
         return recipe, overrides
     following = [word for word in _following(loaded, seconds) if word.partition("=")[0] not in given]
@@ -58,7 +59,7 @@ def with_time(
     return recipe, (*overrides, *words)
 
 
-def _fields(recipe: Recipe, overrides: Sequence[str]) -> set[str]:
+def named_fields(recipe: Recipe, overrides: Sequence[str]) -> set[str]:
     """Return the fields that were given, also by the options of the family's original program."""
     ours = in_our_words({"family": recipe.family}, overrides).values()
     return {word.partition("=")[0] for words in ours for word in words}
@@ -103,7 +104,7 @@ def keep_time(run: TrainRun, step: int, saved: Mapping[str, Any], kept: dict[str
         length.decide(step, step + max(1, int(left / (trained / step or FASTEST_STEP_SECONDS))))
         run.folder.write_recipe(run.recipe_now.model_dump(mode="json"))
     if step >= length.steps:
-        run.choose(f"{run.folder.path} is finished, and its {promised} are over; a longer --for trains longer")
+        run.choose(finished_line(run.folder, run.recipe, step, run.command))
     else:
         # after how many steps, the estimate says, which times one here and now
         run.choose(
@@ -112,6 +113,32 @@ def keep_time(run: TrainRun, step: int, saved: Mapping[str, Any], kept: dict[str
         )
     cycle = math.lcm(*(phase.every for phase in run.training.phases))
     return KeptTime(promised.amount, length, setup, cycle)  # with the length that was told just now
+
+
+def is_over(promised: Duration, saved: Mapping[str, Any]) -> bool:
+    """Return whether a run's time is over, as its last checkpoint's JSON state has it."""
+    setup, trained = saved.get(SETUP), saved.get("seconds")
+    if not isinstance(setup, int | float) or not isinstance(trained, int | float):
+        return False
+    return promised.amount - setup - trained <= TOLERANCE * promised.amount
+
+
+def finished_line(folder: RunFolder, recipe: Recipe, step: int, command: str | None) -> str:
+    """Say that a run has come to its end, and what to type to train it longer.
+
+    Args:
+        command: see `TrainRun`.
+    """
+    training, done = recipe.training, f"{folder.path} is finished: step {step:,}"
+    if training.time is not None:
+        minutes = round(training.time.amount / 30)  # of twice the time
+        words = f"--for {minutes}min" if minutes > 1 else f"--for {math.ceil(2 * training.time.amount)}s"
+        done = f"{done}, and its {training.time} are over"
+    else:
+        steps = training.duration.steps(training.batch)
+        words = shlex.quote(f"training.duration={step + steps} steps")
+        done = f"{done} of {steps:,}"
+    return f"{done}. To train longer: {words if command is None else f'{command} {words}'}"
 
 
 def report_new_length(run: TrainRun, new: NewLength) -> Mapping[str, str]:
@@ -156,7 +183,7 @@ def with_length_by_hand(recipe: Recipe, run: RunFolder, overrides: Sequence[str]
         overrides: `key.sub=value` words that were given.
     """
     training = recipe.training
-    keys = _fields(recipe, overrides)
+    keys = named_fields(recipe, overrides)
     by_hand = "training.duration" in keys and (training.time is None or training.duration != ENDLESS)
     if training.time is not None and not by_hand and run.exists:
         before = load_recipe(str(run.path)).training

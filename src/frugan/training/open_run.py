@@ -370,6 +370,12 @@ def _data_in_force(recipe: Recipe, data: Data) -> Data:
     return dict.fromkeys(recipe.sources, preliminary.data)
 
 
+def are_there(data: Data) -> bool:
+    """Return whether all that the pictures are read from is there, before it is opened."""
+    places = data.values() if isinstance(data, Mapping) else [data]
+    return all(local_path(place).exists() for place in places if isinstance(place, str | Path))
+
+
 def command_of(run: RunFolder, data: Data, options: TrainingOptions, ranks: Ranks) -> str | None:
     """Return the command line that resumes a run; None where its pictures are in no file."""
     named = data if isinstance(data, Mapping) else {"": data}

@@ -138,11 +138,11 @@ class TrainingPlanner:
         else:
             batch = micro_batch
             micro_batch = min(requested or (group if group > 1 else batch), batch)
-            of = f"batch {batch}" if ranks == 1 else f"{batch} on a rank, of batch {whole} on {ranks}"
-            all_of_it = f"the {'batch' if ranks == 1 else 'share'}: nothing is normalised over samples"
-            why = f"{'one normalisation group' if group > 1 else all_of_it}; override with --micro-batch"
-            why = why if requested is None else "asked for"
-            self.run.choose_here(f"micro-batch: {micro_batch} x {-(-batch // micro_batch)} = {of} ({why})")
+            of = "" if ranks == 1 else f" on a rank, of {whole} on {ranks}"
+            parts = "at once" if micro_batch == batch else f"{micro_batch} at a time"
+            fewest = "; fewer would change what is learned" if group == micro_batch > 1 else ""
+            why = "asked for" if requested is not None else f"override with --micro-batch{fewest}"
+            self.run.choose_here(f"batch: {batch}{of}, {parts} ({why})")
         shard = self.run.options.shard_optimizer if self.common is None else self.common.shard_optimizer
         return Plan(
             micro_batch,
@@ -171,8 +171,9 @@ class TrainingPlanner:
             )
         with self.planner as planner:
             report = self._within_host_memory(planner, planner.report(budget_bytes), budget_bytes)
-        for line in report.decisions:
-            self.run.choose_here(line)
+        if self.run.is_first:  # for the report: all of it at once is too much to read at the start
+            for line in report.decisions:
+                self.run.log.write("choice", line=line)
         chosen = report.chosen
         if not report.fits and budget_bytes is not None:
             change = f"; with {' '.join(report.nearest_change)} it would fit" if report.nearest_change else ""
@@ -180,9 +181,11 @@ class TrainingPlanner:
                 f"this recipe does not fit {show_size(budget_bytes)}: the smallest plan takes "
                 f"{typed_size(chosen.peak_bytes)}{change}"
             )
+        savers, at_a_time = ", ".join(chosen.savers), f"{chosen.micro_batch} of {self.run.training.batch} at a time"
+        costs = f"{savers}, for {chosen.extra_time:.0%} more time" if savers else "no memory savings needed"
         self.run.choose_here(
-            f"plan: predicted peak {show_size(chosen.peak_bytes)}, extra compute {chosen.extra_compute:.0%}, "
-            f"memory savings {', '.join(chosen.savers) or 'none'}"
+            f"plan: {at_a_time}, {show_size(chosen.peak_bytes)} predicted, {costs} (`frugan plan` and the run's report "
+            "give the reasons)"
         )
         self.cap(asked_bytes)
         return report.chosen.plan, report

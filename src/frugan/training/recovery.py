@@ -27,11 +27,13 @@ from frugan.engine.run.checkpoint import (
     OPTIMIZERS_FILE,
     UNFINISHED,
     Checkpoint,
+    DamagedCheckpoint,
     list_checkpoints,
     newest_whole,
     restore,
     set_aside,
     set_aside_newer,
+    verify,
 )
 from frugan.engine.run.events import read_events
 from frugan.engine.run.run_folder import RunFolder
@@ -40,11 +42,13 @@ from frugan.engine.run.tensor_files import read_tensors
 from frugan.engine.state.state import TrainingState
 from frugan.engine.streams import derive_seed
 from frugan.errors import BadInput
+from frugan.progress import Say
 from frugan.recipe.loading import parse_recipe, read_run_recipe
 from frugan.recipe.overrides import Difference, differences
 from frugan.recipe.recipe import Recipe
 from frugan.setup.networks import recipe_of
-from frugan.training.run import TrainRun
+from frugan.training.kept_time import finished_line, is_over
+from frugan.training.run import TrainingResult, TrainRun
 from frugan.training.starting_weights import Start
 from frugan.wording import clock
 
@@ -305,14 +309,39 @@ def _tell_other_test_pictures(run: TrainRun, name: str) -> None:
         run.choose(f"warning: {spoilt}")
 
 
+def finished_before(folder: RunFolder, recipe: Recipe, command: str | None, say: Say) -> TrainingResult | None:
+    """A run that has come to its end, and is asked for just as it was: it is said how to train it longer.
+
+    None: something is left to be done, mended or refused, for which pictures and networks are opened.
+
+    Args:
+        command: see `TrainRun`.
+    """
+    steps = recipe.training.duration.known_steps(recipe.training.batch)
+    if steps is None or not folder.exists:
+        return None
+    with folder.locked(say):
+        newest = list_checkpoints(folder.checkpoints)[-1:]
+        drawn = {step for step, _, _ in folder.grids()}
+        if not newest or newest[0].step < steps or newest[0].step not in drawn:
+            return None
+        try:
+            saved, before = verify(newest[0]), recipe_of(newest[0].path / NETWORKS_FILE)
+        except (DamagedCheckpoint, BadInput):
+            return None
+    promised = recipe.training.time
+    if differences(before, recipe) or (promised is not None and not is_over(promised, saved)):
+        return None
+    say(finished_line(folder, recipe, newest[0].step, command))
+    seconds = float(saved.get("seconds", 0.0))
+    return TrainingResult(folder.path, newest[0].step, True, seconds, torch.get_num_threads())
+
+
 def _tell_finished(run: TrainRun, step: int) -> None:
     """Say how to train longer a run that has already finished."""
     steps = run.recipe.training.duration.known_steps(run.recipe.training.batch)
     if steps is not None and step >= steps and run.recipe.training.time is None:
-        run.choose(
-            f"{run.folder.path} is finished: step {step:,} of {steps:,}. To train longer, give a longer duration: "
-            f"'training.duration={step + steps} steps'"
-        )
+        run.choose(finished_line(run.folder, run.recipe, step, run.command))
 
 
 def _refuse_shorter(run: TrainRun, step: int) -> None:

@@ -112,6 +112,7 @@ class TrainRun:
     stop: StopRequest = field(default_factory=StopRequest)
     requests: Requests = field(default_factory=Requests)
     began: float = field(default_factory=time.perf_counter)  # `time.perf_counter` value at the command's start
+    named: Collection[str] = ()  # fields of the recipe that whoever began or resumed it named: those are no choices
     start: Start | None = None  # starting weights of a new run; None: random ones
     command: str | None = None  # command line that resumes the run, for messages; None: there is none
     ranks: Ranks = field(default_factory=OneRank)  # the processes that train together

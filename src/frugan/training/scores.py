@@ -114,7 +114,11 @@ class TrainingScores:
         settings = self.recipe.evaluation
         pictures, where, split = real_pictures(self.run)
         options = EvaluationOptions(
-            metrics=settings.metrics, samples=settings.samples, split=split, judge=JUDGE_WHILE_TRAINING
+            metrics=settings.metrics,
+            samples=settings.samples,
+            samples_asked="evaluation.samples" in self.run.named,
+            split=split,
+            judge=JUDGE_WHILE_TRAINING,
         )
         say, ranks = self.run.choose, self.ranks
         return Scorer(self.recipe, self.network, pictures, options, where, say, ranks=ranks)

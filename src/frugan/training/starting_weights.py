@@ -259,8 +259,12 @@ def with_classes(
     if classes.map is not None:
         chosen = read_class_map(classes.map, KnownClasses(ours, class_names), KnownClasses(theirs, weights.class_names))
     if say is not None:
-        how = {"copy": f"each from its own, as {classes.map} says", "mean": "all from their mean", "fresh": "fresh"}
-        say(f"init: {count(ours, 'class')} from the weights' {theirs:,}: {how[classes.how]}")
+        how = {
+            "copy": f"from those of the weights' {theirs:,} that {classes.map} names",
+            "mean": f"alike, in the middle of the {theirs:,} that the weights know",
+            "fresh": f"from noise, as the weights know {theirs:,} others",
+        }
+        say(f"init: {count(ours, 'class')} {'begins' if ours == 1 else 'begin'} {how[classes.how]}")
     tensors = with_class_tables(weights.tensors, current, dimensions, classes.how, chosen)
     return replace(weights, tensors=tensors)
 
@@ -474,7 +478,9 @@ class _Fit:
             kind: "networks" or "averages".
         """
         present = {name: n for name, n in networks.items() if name in weights.networks and name not in self.other}
-        weights, told = numbered_as_here(weights, self.recipe), self.say if kind == "networks" else None
+        # told once; of weights that ship the choice has told
+        told = self.say if kind == "networks" and not self.start.shipped else None
+        weights = numbered_as_here(weights, self.recipe)
         weights = with_classes(present, weights, self.recipe, self.start.classes, self.class_names, told)
         current = network_tensors(present)
         weights = with_channels(weights, current, self.recipe)
@@ -485,7 +491,8 @@ class _Fit:
         mine = _by_piece(self.recipe.kind, current)
         if same or not mine:
             taken = load_networks(present, tensors, f"--init {weights.path}")
-            self.say(f"init: {kind} {', '.join(present) or 'none'}: {len(taken)} tensors from {weights.path}")
+            if told is not None:
+                told(f"init: all weights of {', '.join(present) or 'no network'} from {weights.path}")
             more = "all of it"
         else:
             agreeing, new = _agreement(mine, _by_piece(self.recipe.kind, tensors), current, tensors)

@@ -24,9 +24,10 @@ from frugan.setup.recipe_setup import frozen_layers
 from frugan.setup.run_data_sources import Data
 from frugan.training.beginning import begin
 from frugan.training.choice import RecipeChoice
-from frugan.training.kept_time import with_length_by_hand, with_time
+from frugan.training.kept_time import named_fields, with_length_by_hand, with_time
 from frugan.training.observers import following
 from frugan.training.open_run import (
+    are_there,
     chosen_for,
     command_of,
     joined_run,
@@ -38,7 +39,7 @@ from frugan.training.open_run import (
     start_of,
     where_line,
 )
-from frugan.training.recovery import CHOSEN, NO_RECOVERY, init_of, recover
+from frugan.training.recovery import CHOSEN, NO_RECOVERY, finished_before, init_of, recover
 from frugan.training.run import TrainingOptions, TrainingResult, TrainRun
 from frugan.training.starting_weights import refuse_untrained
 
@@ -113,6 +114,7 @@ def train(
         opened.enter_context(threads_put_back())
         if ranks.rank == 0:
             choice: RecipeChoice | None = None
+            typed = overrides
             if recipe is not None and for_time is not None:
                 recipe, overrides = with_time(recipe, overrides, for_time, say)
             if recipe is None:
@@ -125,6 +127,12 @@ def train(
             if out is None and (line := where_line(folder, words)) is not None:
                 say(line)
             loaded = with_length_by_hand(loaded, folder, overrides, say)
+            command = command_of(folder, data, options, ranks)
+            # --init and --map-class are answered where a run is opened, and other ranks wait for that
+            if ranks.size == 1 and init is None and map_classes is None and are_there(data):
+                over = finished_before(folder, loaded, command, say)
+                if over is not None:
+                    return over
             refuse_early(loaded, folder, data)
             by_name, is_new = words is not None, not folder.exists
             start = start_of(folder, choice, init, init_classes, say)
@@ -142,9 +150,10 @@ def train(
                 options=options,
                 say=say,
                 start=start,
-                command=command_of(folder, data, options, ranks),
+                command=command,
                 ranks=ranks,
                 began=began,
+                named=named_fields(loaded, typed),
             )
             run = opened.enter_context(locked(prepared, known, is_new=is_new))
             if choice is not None:

@@ -158,7 +158,7 @@ def test_a_card_has_the_last_score_of_each_kind_with_its_interval() -> None:
     by_inception = replace(pixels, network="inception", judge="800 pictures on either side; 3 networks, values")
     again = card_text(replace(FACTS, scores=(Scored(scores, pixels), Scored(scores, by_inception))), "")
     assert again.count("| two-sample (0.5 at best) |") == 1  # it looks at no features, whose network takes others
-    assert "| grey pixels, 16 by 16 |" in text
+    assert "| grey copies of 16 by 16 pixels |" in text
     assert "| 1 network, 400 steps of 16 |" in text
 
 

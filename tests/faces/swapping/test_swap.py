@@ -22,14 +22,18 @@ from frugan.faces.data.face import FaceType, FaceTypeOption
 from frugan.faces.data.faceset import open_faceset, pack_faceset
 from frugan.faces.data.swap import FaceSwap
 from frugan.faces.swapping.composing import Look, MaskMode, compose
-from frugan.faces.swapping.frames import SUFFIXES, find_frames, write_frame
+from frugan.faces.swapping.frames import SUFFIXES, Frame, find_frames, write_frame
 from frugan.faces.swapping.swap import MaskNetwork, Swapper, swap_frames
+from frugan.progress import Say
 from frugan.recipe.loading import load_recipe
 from frugan.setup.networks import build, save
+from frugan.training.run import TrainingOptions
+from frugan.training.training import train
 
 __all__ = ["frugan"]
 FACES, EMPTY = 3, 2
 NARROW = ("networks.e_dims=16", "networks.d_dims=16", "networks.ae_dims=32")
+TINY = (*NARROW, "training.batch=2", "saving.snapshot_every=100 steps")
 CPU = torch.device("cpu")
 
 
@@ -48,6 +52,19 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("weights") / "quick96.safetensors"
     save(build("quick96", NARROW), load_recipe("quick96", NARROW), path)
     return path
+
+
+def frames_of(folder: Path, aligned: Path, say: Say = _quiet) -> list[Frame]:
+    return find_frames(folder, open_faceset(aligned), say)
+
+
+@pytest.fixture(scope="module")
+def run(film: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A step of Quick96 on the film's faces and those of another person."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    words, options = [*TINY, "training.duration=1 step"], TrainingOptions(device="cpu", workers=0)
+    train("quick96", film[1].parents[1], folder, overrides=words, options=options, say=_quiet)
+    return folder
 
 
 def stamps(folder: Path) -> dict[str, int]:
@@ -95,7 +112,7 @@ def test_frames_whose_faces_or_pictures_changed_are_made_anew(
     (frames / names[1]).write_bytes((film[0] / names[2]).read_bytes())
     again = frugan(*words)
     assert again.returncode == 0, again.stderr
-    told = "1 swapped, 1 copied, 3 there already; 2 anew, of another frame or other faces than before\n"
+    told = "1 swapped, 1 copied, 3 there already; 2 anew, as picture, faces, model or settings have changed\n"
     assert again.stdout.endswith(told)
     assert (out / names[0]).read_bytes() == (frames / names[0]).read_bytes()
     after = stamps(out)
@@ -134,9 +151,53 @@ def test_a_change_that_is_taken_back_before_it_came_to_a_frame_costs_nothing(
     told: list[str] = []
     result = swap_frames(weights, *film, out, device="cpu", say=told.append)
     assert (result.swapped, result.kept, result.anew) == (1, 4, 1)
-    assert "1 frame there made anew: of another frame or other faces than these" in told
+    assert "1 frame there made anew: picture, faces, model or settings have changed" in told
     after = stamps(out)
     assert len([name for name in after if before[name] != after[name]]) == 2  # one, and swap.json
+
+
+def test_after_more_training_frames_are_made_anew_where_that_is_asked_for(
+    frugan: Frugan, film: tuple[Path, Path], run: Path, tmp_path: Path
+) -> None:
+    trained, out = Path(shutil.copytree(run, tmp_path / "run")), tmp_path / "out"
+    words = ["swap", str(trained), *map(str, film), str(out), "--device", "cpu"]
+    assert frugan(*words).returncode == 0
+    before = stamps(out)
+    data, options = film[1].parents[1], TrainingOptions(device="cpu", workers=0)
+    train("quick96", data, trained, overrides=[*TINY, "training.duration=2 steps"], options=options, say=_quiet)
+    refused = frugan(*words)
+    assert refused.returncode == 2
+    told = " ".join(refused.stderr.split())
+    assert "at step 1, now it is" in told
+    assert "name a new folder, give what it was, or add --replace to make them all anew" in told
+    assert stamps(out) == before
+
+    assert "0 there already; 5 anew, as picture" in frugan(*words, "--replace").stdout
+    after = stamps(out)
+    assert all(before[name] != after[name] for name in before)
+    assert "at step 2" in json.loads((out / "swap.json").read_text("utf-8"))["model"]
+    assert frugan(*words, "--replace").stdout.endswith("0 swapped, 0 copied, 5 there already\n")
+    assert stamps(out) == after
+
+
+def test_frames_that_are_to_be_replaced_are_so_one_by_one(
+    film: tuple[Path, Path], weights: Path, tmp_path: Path
+) -> None:
+    """What is done when it is stopped stays, and the same command goes on from there."""
+    out = tmp_path / "out"
+    _swap(weights, *film, out)
+    before = stamps(out)
+
+    def stop(done: int, of: int) -> None:
+        assert (done, of) == (1, FACES + EMPTY)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _swap(weights, *film, out, Look(blur=3), replace_files=True, progress=stop)
+    assert len([name for name, stamp in stamps(out).items() if stamp != before[name]]) == 2  # one, and swap.json
+    told: list[str] = []
+    result = swap_frames(weights, *film, out, Look(blur=3), device="cpu", say=told.append)
+    assert (result.kept, result.anew) == (1, FACES + EMPTY - 1)
 
 
 def test_ctrl_c_says_what_is_done_and_that_the_same_command_goes_on(
@@ -206,7 +267,7 @@ XSEG = MaskNetwork(64, FaceType.WHOLE_FACE, lambda faces: 0.25 + 0.5 * (faces[:,
     ],
 )
 def test_masks_that_count(film: tuple[Path, Path], mode: MaskMode, face_type: FaceTypeOption, expected: float) -> None:
-    frame = find_frames(*film, _quiet)[0]
+    frame = frames_of(*film)[0]
     swapper = Swapper(replace(SWAP, face_type=face_type), XSEG if mode[0] in "xa" else None, Look(mode), CPU)
     (face,) = swapper.faces(swapper.cut(frame))
     assert np.prod(np.stack(face.masks), axis=0)[40:56, 40:56].mean() == pytest.approx(expected, abs=1e-5)
@@ -215,7 +276,7 @@ def test_masks_that_count(film: tuple[Path, Path], mode: MaskMode, face_type: Fa
 def test_traces_of_xseg_count_as_none(film: tuple[Path, Path]) -> None:
     faint = replace(XSEG, call=lambda faces: torch.full_like(faces[:, :1], 0.09))
     swapper = Swapper(SWAP, faint, Look("xseg"), CPU)
-    (face,) = swapper.faces(swapper.cut(find_frames(*film, _quiet)[0]))
+    (face,) = swapper.faces(swapper.cut(frames_of(*film)[0]))
     assert not any(mask.any() for mask in face.masks)
 
 
@@ -223,7 +284,7 @@ def test_a_mask_of_another_square_lies_where_it_was_found(film: tuple[Path, Path
     """XSeg sees more of the head, in another size: what it finds comes to where the frame has it."""
     blue = MaskNetwork(192, FaceType.WHOLE_FACE, lambda faces: faces[:, :1])
     swapper = Swapper(SWAP, blue, Look("xseg-dst"), CPU)
-    cut = swapper.cut(find_frames(*film, _quiet)[0])
+    cut = swapper.cut(frames_of(*film)[0])
     (face,) = swapper.faces(cut)
     seen = cut.squares[0][..., 0]
     difference = np.abs(face.masks[0] - np.where(seen < 0.1, 0, seen))[4:-4, 4:-4]
@@ -233,7 +294,7 @@ def test_a_mask_of_another_square_lies_where_it_was_found(film: tuple[Path, Path
 def test_what_swaps_nothing_changes_nothing(film: tuple[Path, Path]) -> None:
     """The face itself, laid where it was: what differs is what two interpolations smooth."""
     swap = FaceSwap(256, "f", lambda faces: (faces, torch.ones_like(faces[:, :1]), torch.ones_like(faces[:, :1])))
-    frame = find_frames(*film, _quiet)[1]
+    frame = frames_of(*film)[1]
     swapper = Swapper(swap, None, Look(), CPU)
     cut = swapper.cut(frame)
     ours = compose(cut.pixels, swapper.faces(cut), Look(), 0)
@@ -249,7 +310,7 @@ def test_a_frame_of_another_kind_of_file_keeps_its_faces(film: tuple[Path, Path]
         picture = cv2.imread(str(path))
         assert picture is not None
         cv2.imwrite(str(tmp_path / f"{path.stem}.jpg"), picture)
-    found = find_frames(tmp_path, aligned, _quiet)
+    found = frames_of(tmp_path, aligned)
     assert [len(frame.faces) for frame in found] == [1] * FACES + [0] * EMPTY
 
 
@@ -258,12 +319,22 @@ def test_frames_come_in_the_order_of_their_numbers(film: tuple[Path, Path], tmp_
     for number in (10, 9, 100):
         (tmp_path / f"{number}.png").write_bytes((frames / "90000.png").read_bytes())
     (tmp_path / "00000.png").write_bytes((frames / "00000.png").read_bytes())
-    names = [int(frame.path.stem) for frame in find_frames(tmp_path, aligned, _quiet)]
+    names = [int(frame.path.stem) for frame in frames_of(tmp_path, aligned)]
     assert all(a < b for a, b in pairwise(names))
 
 
 def _swap(weights: Path, frames: Path, aligned: Path, out: Path, look: Look | None = None, **more: object) -> None:
     swap_frames(weights, frames, aligned, out, look, device="cpu", say=_quiet, **more)  # type: ignore[arg-type]
+
+
+def test_faces_of_the_wrong_side_are_told_of(film: tuple[Path, Path], run: Path, weights: Path, tmp_path: Path) -> None:
+    source = film[1].parents[1] / "data_src"
+    sides = {"src": (source, source / "aligned"), "dst": film}
+    for model, side, told_of in ((run, "src", True), (run, "dst", False), (weights, "src", False)):
+        told: list[str] = []
+        swap_frames(model, *sides[side], tmp_path / f"{model.stem}-{side}", device="cpu", say=told.append)
+        warned = [line for line in told if line.startswith(f"warning: {sides[side][1]}: the very faces")]
+        assert len(warned) == told_of, (model, side, told)
 
 
 def test_what_is_refused(film: tuple[Path, Path], weights: Path, tmp_path: Path) -> None:
@@ -305,7 +376,7 @@ def test_a_file_that_is_no_frame_is_refused_in_a_folder_that_was_begun(
 def test_faces_of_a_pak_are_laid_where_their_own_files_say(film: tuple[Path, Path], tmp_path: Path) -> None:
     frames, aligned = film
     pack_faceset(open_faceset(aligned), tmp_path / "faceset.pak")
-    loose, packed = find_frames(frames, aligned, _quiet), find_frames(frames, tmp_path, _quiet)
+    loose, packed = frames_of(frames, aligned), frames_of(frames, tmp_path)
     for one, other in zip(loose, packed, strict=True):
         assert len(one.faces) == len(other.faces)
         for a, b in zip(one.matrices(96, FaceType.FULL), other.matrices(96, FaceType.FULL), strict=True):
@@ -318,18 +389,18 @@ def test_faces_that_do_not_say_where_they_were(film: tuple[Path, Path], tmp_path
     for at, face in enumerate(faceset.faces):
         kept = face if at == 1 else replace(face, source_landmarks=None)
         (tmp_path / face.name).write_bytes(write_face_jpeg(faceset.encoded(at), kept))
-    assert [len(frame.faces) for frame in find_frames(frames, tmp_path, lines.append)] == [0, 1, 0, 0, 0]
+    assert [len(frame.faces) for frame in frames_of(frames, tmp_path, lines.append)] == [0, 1, 0, 0, 0]
     assert "aligned: 2 faces without source landmarks left out: nobody can say where they belong" in lines
     (tmp_path / faceset.faces[1].name).unlink()
     with pytest.raises(BadInput, match="none of its 2 faces says where it was cut from"):
-        find_frames(frames, tmp_path, _quiet)
+        frames_of(frames, tmp_path)
 
 
 def test_faces_of_other_frames_are_refused(film: tuple[Path, Path], tmp_path: Path) -> None:
     frames, aligned = film
     (tmp_path / "other.png").write_bytes((frames / "90000.png").read_bytes())
     with pytest.raises(BadInput, match=r"its faces are of 00000\.png.*none of these is in"):
-        find_frames(tmp_path, aligned, _quiet)
+        frames_of(tmp_path, aligned)
 
 
 def test_a_damaged_frame_is_named_and_the_others_stay(film: tuple[Path, Path], weights: Path, tmp_path: Path) -> None:

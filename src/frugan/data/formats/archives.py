@@ -28,6 +28,7 @@ from frugan.data.formats.source import (
     common_folders,
     ignored_line,
     in_class_order,
+    in_place_of_pictures,
     is_hidden,
     is_picture_name,
     kind_of_file,
@@ -70,8 +71,9 @@ def _list_zip(archive: zipfile.ZipFile, path: Path, where: str, reading: Reading
     pictures = [name for name in members if is_picture_name(name)]
     root = common_folders([*pictures, *(name for name in members if name.rpartition("/")[2] == LISTING)])
     names = in_class_order([name.removeprefix(root) for name in pictures])
+    others = Counter(kind_of_file(name) for name in members.keys() - {*pictures, f"{root}{LISTING}"})
     if not names:
-        raise BadInput(f"{where} holds no pictures; expected PNG or JPEG files. Check that it is the right zip.")
+        raise BadInput(f"no pictures in {where}: expected PNG or JPEG files. {in_place_of_pictures(others)}")
     encrypted = sum(bool(members[root + name].flag_bits & ENCRYPTED) for name in names)
     if encrypted:
         raise BadInput(f"{where}: {encrypted:,} pictures are encrypted; unpack the zip and give the folder.")
@@ -92,7 +94,6 @@ def _list_zip(archive: zipfile.ZipFile, path: Path, where: str, reading: Reading
     def picture(index: int) -> Image.Image:
         return read_picture(io.BytesIO(_content(archive, members[root + names[index]], MOST_FILE_BYTES)), reading)
 
-    others = Counter(kind_of_file(name) for name in members.keys() - {*pictures, f"{root}{LISTING}"})
     lines = (*_lines_of_names(root, code), *ignored_line(others))
     return Source("zip of pictures", path, names, classes, size, picture, archive.close, lines)
 

@@ -24,10 +24,10 @@ from frugan.data.formats.source import (
     classes_from_json,
     ignored_line,
     in_class_order,
+    in_place_of_pictures,
     is_hidden,
     is_picture_name,
     kind_of_file,
-    other_kinds,
     without_pictures,
 )
 from frugan.errors import BadInput
@@ -92,8 +92,8 @@ def open_folder(path: Path, reading: Reading = AS_THEY_ARE) -> Source:
     if not names:
         refuse_half_prepared(path)
         raise BadInput(
-            f"no pictures in {shown(str(path))}: expected {' '.join(sorted(SUFFIXES))} in it or in class folders"
-            + (f"; it holds other files ({other_kinds(others)}). Convert them first." if aside else ". Check the path.")
+            f"no pictures in {shown(str(path))}: expected {' '.join(sorted(SUFFIXES))} in it or in class folders. "
+            + in_place_of_pictures(others)
         )
     listing = path / "dataset.json"
     if listing.is_file():

@@ -24,6 +24,7 @@ from frugan.data.formats.source import (
     Unreadable,
     common_folders,
     ignored_line,
+    in_place_of_pictures,
     is_hidden,
     numbered,
     plain_name,
@@ -91,7 +92,10 @@ def open_shards(path: Path, reading: Reading = AS_THEY_ARE) -> Source:
             places.append(_Place(number, sample.offset, sample.size))
             labels.append(sample.label)
     if not names:
-        raise BadInput(f"{where} holds no pictures; expected samples such as 000.jpg and 000.cls (WebDataset's form).")
+        raise BadInput(
+            f"no pictures in {where}: expected samples such as 000.jpg and 000.cls (WebDataset's form). "
+            + in_place_of_pictures(others)
+        )
     classes = _named(_classes(labels, names, where), path, where)
     reader = _Reader(files)
 

@@ -218,6 +218,11 @@ def other_kinds(others: Counter[str]) -> str:
     return "; ".join((named, *cures))
 
 
+def in_place_of_pictures(others: Counter[str]) -> str:
+    """Return what is there where no picture is, to append to a message: files of other kinds, or nothing."""
+    return f"it holds other files ({other_kinds(others)}). Convert them first." if others else "Check the path."
+
+
 def without_pictures(others: Iterable[str], folders: Iterable[str]) -> dict[str, str]:
     """Return what first folders hold in place of pictures, in words; empty where nothing is.
 

@@ -18,7 +18,7 @@ from PIL.PngImagePlugin import PngInfo
 from frugan.errors import BadInput
 from frugan.faces.data.dfl_jpeg import read_face_jpeg
 from frugan.faces.data.face import Face, FaceType
-from frugan.faces.data.faceset import Faceset, open_faceset
+from frugan.faces.data.faceset import Faceset
 from frugan.faces.data.geometry import alignment_matrix, opencv
 from frugan.files import atomic_file, read_json, write_flushed
 from frugan.progress import Say
@@ -88,24 +88,23 @@ class Frame:
             raise BadInput(f"{shown(self.path.name)}: {error}; take its aligned face out") from error
 
 
-def find_frames(folder: Path, aligned: Path, say: Say) -> list[Frame]:
-    """Find the frames of a folder, in the order of their names, with their faces.
+def find_frames(folder: Path, faceset: Faceset, say: Say) -> list[Frame]:
+    """Find the frames of a folder, in the order of their names, with those of a set's faces that were cut from them.
 
     Raises:
-        BadInput: there are no frames or no faces, or no face belongs to a frame.
+        BadInput: there are no frames, or no face belongs to one.
     """
     if not folder.is_dir():
         raise BadInput(f"{shown(str(folder))}: no such folder; expected the frames of a film, such as data_dst")
     paths = sorted((p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and p.is_file()), key=_natural)
     if not paths:
         raise BadInput(f"{shown(str(folder))}: holds no frames; expected pictures ({', '.join(SUFFIXES)})")
-    faceset = open_faceset(aligned)
     for line in faceset.lines:
         say(f"aligned: {line}")
     placed = [face for face in _in_full(faceset) if face.source_landmarks is not None and face.source_filename]
     if not placed:
         raise BadInput(
-            f"{shown(str(aligned))}: none of its {count(len(faceset), 'face')} says where it was cut from (source "
+            f"{shown(str(faceset.path))}: none of its {count(len(faceset), 'face')} says where it was cut from (source "
             "landmarks); extract the faces again"
         )
     if lost := len(faceset) - len(placed):
@@ -113,8 +112,8 @@ def find_frames(folder: Path, aligned: Path, say: Say) -> list[Frame]:
     by_frame = _by_frame(paths, placed, say)
     if not by_frame:
         raise BadInput(
-            f"{shown(str(aligned))}: its faces are of {first_names([str(f.source_filename) for f in placed])}, and "
-            f"none of these is in {shown(str(folder))}; name the frames that they were cut from"
+            f"{shown(str(faceset.path))}: its faces are of {first_names([str(f.source_filename) for f in placed])}, "
+            f"and none of these is in {shown(str(folder))}; name the frames that they were cut from"
         )
     return [Frame(number, path, tuple(by_frame.get(path.name, ()))) for number, path in enumerate(paths)]
 
@@ -189,11 +188,16 @@ class SwapFolder:
                 write_flushed(beside, content)
 
 
-def open_out(out: Path, frames: Sequence[Frame], settings: Mapping[str, Any]) -> SwapFolder:
+def open_out(
+    out: Path, frames: Sequence[Frame], settings: Mapping[str, Any], *, replace_files: bool = False
+) -> SwapFolder:
     """Make the folder for swapped frames, or go on in it.
 
+    Args:
+        replace_files: it may hold frames of another model or other settings, which are then all to be made anew.
+
     Raises:
-        BadInput: it holds other files, or frames that were made otherwise.
+        BadInput: it holds other files, or frames of another model or other settings.
     """
     if out.exists() and not out.is_dir():
         raise BadInput(f"{shown(str(out))}: is a file; expected a folder for the frames")
@@ -217,11 +221,13 @@ def open_out(out: Path, frames: Sequence[Frame], settings: Mapping[str, Any]) ->
         if not isinstance(known, dict):
             raise damaged
         changed = sorted(name for name in {*before, *settings} if before.get(name) != settings.get(name))
-        if changed:
+        if changed and replace_files:
+            known = {}
+        elif changed:
             name = changed[0]
             raise BadInput(
                 f"{shown(str(out))}: its frames were made with {name} {before.get(name)}, now it is "
-                f"{settings.get(name)}; name a new folder, or give what it was"
+                f"{settings.get(name)}; name a new folder, give what it was, or add --replace to make them all anew"
             )
     now = {frame.path.name: frame.origin for frame in frames}
     redone = frozenset(name for name in now if name in there and known.get(name) != now[name])

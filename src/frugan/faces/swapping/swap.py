@@ -16,12 +16,14 @@ from torch import Tensor
 from frugan.engine.state.working_weights import prepared_together
 from frugan.errors import BadInput
 from frugan.faces.data.face import FaceType
+from frugan.faces.data.faceset import SOURCES, Faceset, open_faceset
 from frugan.faces.data.geometry import opencv
 from frugan.faces.data.swap import FaceSwap, SwapsFaces
 from frugan.faces.swapping.composing import Look, Picture, SwappedFace, compose, uses_xseg
 from frugan.faces.swapping.frames import Frame, SwapFolder, copy_frame, find_frames, open_out, write_frame
 from frugan.progress import Progress, Say
-from frugan.sampling.generators import open_networks
+from frugan.sampling.generators import Opened, open_networks
+from frugan.setup.run_data_sources import checkpoint_data
 from frugan.wording import count, family_name
 
 LEAST_XSEG = 0.1
@@ -36,7 +38,7 @@ class SwapResult:
     copied: int  # without faces, copied as they are
     kept: int  # that were there already
     faces: int  # replaced
-    anew: int  # of the swapped and copied ones, those that were there, made of another frame or other faces
+    anew: int  # of the swapped and copied ones, those that were there, with another picture, faces, model or settings
 
 
 @dataclass(frozen=True)
@@ -170,6 +172,7 @@ def swap_frames(
     look: Look | None = None,
     *,
     xseg: str | Path | None = None,
+    replace_files: bool = False,
     device: str = "auto",
     workers: int = 2,
     say: Say = print,
@@ -186,6 +189,7 @@ def swap_frames(
         out: folder for the swapped frames, new or left by an earlier call with the same settings.
         look: how faces are laid on; None: the usual way.
         xseg: run, checkpoint or weights of XSeg, for masks that ask for it.
+        replace_files: frames of another model or other settings may be in `out`; they are made anew.
         workers: threads that read, lay on and write.
 
     Raises:
@@ -198,15 +202,21 @@ def swap_frames(
     if uses_xseg(look.mask) != (xseg is not None):
         needed = "needs a network of XSeg: add --xseg RUN" if xseg is None else "asks for none: leave out --xseg"
         raise BadInput(f"--mask {look.mask}: {needed}")
-    there = find_frames(Path(frames), Path(aligned), say)
-    with _opened(source, xseg, look, device, say) as (swapper, steps, about):
-        folder = open_out(Path(out), there, {**asdict(look), **steps})
+    faceset = open_faceset(Path(aligned))
+    there = find_frames(Path(frames), faceset, say)
+    with _opened(source, xseg, look, device, say) as (swapper, steps, opened):
+        if _are_source(faceset, opened.weights.checkpoint):
+            say(
+                f"warning: {aligned}: the very faces that the run has as its source, so these frames show that face "
+                "already; to swap, name frames and faces of the destination, such as data_dst and data_dst/aligned"
+            )
+        folder = open_out(Path(out), there, {**asdict(look), **steps}, replace_files=replace_files)
         left, anew = folder.left, len(folder.changed)
         with_faces = [frame for frame in left if frame.faces]
         if kept := len(there) - len(left):
             say(f"{count(kept, 'frame')} there already")
         if anew:
-            say(f"{count(anew, 'frame')} there made anew: of another frame or other faces than these")
+            say(f"{count(anew, 'frame')} there made anew: picture, faces, model or settings have changed")
         done = 0
 
         def note() -> None:
@@ -221,7 +231,7 @@ def swap_frames(
                     with folder.making(frame) as path:
                         copy_frame(frame.path, path)
                     note()
-            _run(swapper, with_faces, folder, about, workers, note)
+            _run(swapper, with_faces, folder, opened.provenance, workers, note)
         except KeyboardInterrupt:
             say(f"{out}: {folder.done:,} of {count(len(there), 'frame')} done; the same command goes on")
             raise
@@ -232,6 +242,13 @@ def swap_frames(
     if result.copied:
         say(f"{count(result.copied, 'frame')} without aligned faces copied as they are")
     return result
+
+
+def _are_source(faceset: Faceset, checkpoint: Path | None) -> bool:
+    """Return whether these are the faces that a checkpoint's run has as its source, and not as its destination too."""
+    known = checkpoint_data(checkpoint)
+    source, destination = (known[side].digest if side in known else None for side in SOURCES)
+    return faceset.digest == source != destination
 
 
 def _run(
@@ -274,8 +291,8 @@ def _run(
 @contextmanager
 def _opened(
     source: str | Path, xseg: str | Path | None, look: Look, device: str, say: Say
-) -> Iterator[tuple[Swapper, dict[str, str], Mapping[str, str]]]:
-    """Give the networks, prepared, which ones they are, for the settings that OUT keeps, and what frames say of them.
+) -> Iterator[tuple[Swapper, dict[str, str], Opened]]:
+    """Give the networks, prepared, which ones they are, for the settings that OUT keeps, and the face model itself.
 
     Raises:
         BadInput: there are no such weights, or they swap no faces.
@@ -308,4 +325,4 @@ def _opened(
             )
             which["xseg"] = f"{of_masks.weights.path.resolve()} at step {of_masks.weights.step}"
         device_used = next(next(iter(opened.networks.values())).parameters()).device
-        yield Swapper(swap, masks, look, device_used), which, opened.provenance
+        yield Swapper(swap, masks, look, device_used), which, opened

@@ -27,12 +27,12 @@ def interpolations(
     """Styles [rows, columns, style] on the host, whose rows go to another latent, another class, or both.
 
     Raises:
-        BadInput: the networks know no classes to go between, or seeds are combined with other options.
+        BadInput: the networks know no classes to go between, or the row is to go by seeds.
     """
     if classes is None and request.interpolate == "class":
         raise BadInput('interpolate "class": these networks were made without classes; "latent" is what there is')
     if request.seeds:
-        return _by_stations(generator, classes, request)
+        raise BadInput("seeds: rows that go by them are drawn from the latent space; see frugan.explore")
     start = end = None  # labels [rows] each
     if classes is not None:
         start, end = class_ends(request.classes, request.rows, classes, random)
@@ -52,23 +52,6 @@ def interpolations(
         ]
         return torch.lerp(ends[0], ends[1], torch.linspace(0, 1, columns)[None, :, None])
     return line(generator.styles_of(z_start, start), generator.styles_of(z_end, end), columns)
-
-
-def _by_stations(generator: StyledGenerator, classes: int | None, request: GridRequest) -> Tensor:
-    """Styles [rows, columns, style] on straight lines from each seed's style to the next; a row for each class."""
-    if request.interpolate != "latent" or request.spherical:
-        raise BadInput(
-            "seeds: a row goes in straight lines between their styles; leave out --interpolate and --spherical"
-        )
-    if len(request.seeds) < 2:
-        raise BadInput(f"seeds {request.seeds[0]}: one picture; an interpolation goes between two or more")
-    z = seeded_latents(request.seeds, generator.latent_size)
-    chosen = list(request.classes or [0])
-    labels = None if classes is None else torch.tensor(chosen).repeat_interleave(len(z))
-    stations = generator.styles_of(z.repeat(len(chosen), 1), labels).view(len(chosen), len(z), -1)
-    place = torch.linspace(0, len(z) - 1, request.columns)
-    before = place.floor().long().clamp(max=len(z) - 2)  # [columns]
-    return torch.lerp(stations[:, before], stations[:, before + 1], (place - before)[None, :, None])
 
 
 @torch.no_grad()

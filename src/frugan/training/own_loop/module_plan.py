@@ -420,7 +420,7 @@ def _decisions_on_weights(search: Search) -> Iterator[str]:
         yield f"weights: those that train are in {name_of(half)}; {become if search.task.masters else stay}"
     recurrent = {name: module for name, module in model.named_modules() if isinstance(module, nn.RNNBase)}
     if recurrent:
-        more = "1.3 to 2.9" if any(isinstance(module, nn.LSTM) for module in recurrent.values()) else "up to 1.2"
+        more = "1.5 to 2.5" if any(isinstance(module, nn.LSTM) for module in recurrent.values()) else "up to 1.3"
         names = first_names([*recurrent]) or type(model).__name__
         yield (
             f"memory: {names} keeps in its kernels what no plan sees: leave room; a step of little "
