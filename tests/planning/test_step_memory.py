@@ -13,6 +13,7 @@ from frugan.planning.step_memory import HostBeside, measure_step
 from frugan.stepmemory.dataless import META, Dataless
 from frugan.stepmemory.measurement import StepMemory
 from frugan.stepmemory.tracker import Tracker
+from frugan.stepmemory.work import Work
 from stepmemory.storages import storages_bytes
 
 
@@ -93,3 +94,16 @@ def test_what_is_made_on_the_host_or_sent_there_counts_once_it_is_on_the_card() 
         labels = torch.tensor([0, 1]).to(META)
         assert live.live_bytes == 384 * kib + 512
     assert labels.shape == (2,)
+
+
+def test_work_is_that_of_a_usual_step_and_memory_that_of_one_that_reports() -> None:
+    """Zeros among gradients are counted every few hundred steps: their room has to be there, their time is none."""
+
+    def work_and_events(*, count_zeros: bool) -> tuple[Work, int]:
+        rig = Rig.create(MadeUpFamily())
+        measured = measure_step(rig.step, rig.state, rig.plan, count_zeros=count_zeros)
+        return measured.work, len(measured.trace.events)
+
+    (usual, usual_events), (reporting, reporting_events) = (work_and_events(count_zeros=z) for z in (False, True))
+    assert reporting == usual
+    assert reporting_events > usual_events

@@ -120,7 +120,8 @@ def measure_step(
         grids: makes grids of samples; watched after the step.
         micro_batches: how many of each update are run; with more than one, also a smaller last one. The rest is
             extrapolated. None: all are run.
-        count_zeros: as a step does whose gradients are reported.
+        count_zeros: as a step does whose gradients are reported. That takes room, but no part of an average step's
+            work: such steps are few.
         dataless: runs operations where the state has no data.
     """
     on_host = _on_host(state, plan) if as_card else []
@@ -226,6 +227,12 @@ class _MemoryProbe(Probe):
         self._done = self._counter.work
         self._tracker.place = phase.name
         self._tracker.mark("gradients", _gradients(state), again=True)
+
+    @contextmanager
+    def reporting(self) -> Iterator[None]:
+        before = self._counter.work
+        yield
+        self._before += self._counter.work - before  # as if it had been done before the update
 
     def all_carried(self, state: TrainingState) -> None:
         self._tracker.mark("gradients", _gradients(state), again=True)  # still there: released after the update

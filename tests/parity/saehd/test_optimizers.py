@@ -70,7 +70,7 @@ class Toy:
         of = recorded(self.name)
         for key, parameter in self.parameters.items():
             parameter.grad = torch.from_numpy(of[f"g{t}_{key}"].copy())
-        report = measure(self.parameters, zeros=False)
+        report = measure(self.parameters)
         if self.settings.clip_norm is not None:
             clip(self.parameters, report.norm, self.settings.clip_norm)
         masks = [torch.from_numpy(of[f"mask{t}_{key}"]).flatten() != 0 for key in NAMES if f"mask{t}_{key}" in of]

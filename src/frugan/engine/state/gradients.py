@@ -1,7 +1,7 @@
 """Gradients between the backward and the update: added up in fp32, measured, judged and clipped."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -247,16 +247,15 @@ class GradientReport:
     missing: tuple[str, ...]  # parameters of the updated networks that got none
     norms: Tensor  # L2 norm of each gradient [len(names)], fp32, unscaled
     norm: Tensor  # L2 norm of all of them together
-    zeros: Tensor | None  # share of exact zeros [len(names)], if it was asked for
+    zeros: Tensor | None = None  # share of exact zeros [len(names)], if it was asked for
 
 
 @torch.no_grad()
-def measure(parameters: Mapping[str, nn.Parameter], *, zeros: bool) -> GradientReport:
+def measure(parameters: Mapping[str, nn.Parameter]) -> GradientReport:
     """Measure gradients.
 
     Args:
         parameters: by name; those without gradient are only named.
-        zeros: whether to count exact zeros (one more pass).
 
     Raises:
         RuntimeError: if no parameter got a gradient.
@@ -264,15 +263,19 @@ def measure(parameters: Mapping[str, nn.Parameter], *, zeros: bool) -> GradientR
     gradients = {name: p.grad for name, p in parameters.items() if p.grad is not None}
     if not gradients:
         raise RuntimeError(f"no gradient reached any of {', '.join(list(parameters)[:3])} ...: the loss ignores them")
-    share = torch.stack([share_of_zeros(gradient) for gradient in gradients.values()]) if zeros else None
     norms = torch.stack(foreach_norm(list(gradients.values())))
     return GradientReport(
         names=tuple(gradients),
         missing=tuple(name for name in parameters if name not in gradients),
         norms=norms,
         norm=torch.linalg.vector_norm(norms),
-        zeros=share,
     )
+
+
+@torch.no_grad()
+def shares_of_zeros(parameters: Iterable[nn.Parameter]) -> Tensor:
+    """Return the share of exact zeros of each gradient that there is [gradients], in one more pass over them."""
+    return torch.stack([share_of_zeros(p.grad) for p in parameters if p.grad is not None])
 
 
 def share_of_zeros(gradient: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from frugan.contract.phase import Phase, PhaseState
 from frugan.engine.durations import Course
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.ranks import ObservedShare, OneRank, Ranks, sharing
-from frugan.engine.state.gradients import all_finite, clip, measure
+from frugan.engine.state.gradients import all_finite, clip, measure, shares_of_zeros
 from frugan.engine.state.optimizer import Optimizer
 from frugan.engine.state.optimizer_settings import OptimizerSettings, named_parameters
 from frugan.engine.state.state import TrainingState
@@ -117,7 +117,10 @@ class Step:
                 terms, shares = self.ranks.add_up(phase.name, parameters, terms, shares, seen)
 
                 # Judge: unscaled gradients and losses are finite, or nothing moves.
-                gradients = measure(parameters, zeros=update.count_zeros)
+                gradients = measure(parameters)
+                if update.count_zeros:
+                    with self.probe.reporting():
+                        gradients = replace(gradients, zeros=shares_of_zeros(parameters.values()))
                 accepted = all_finite(torch.cat([gradients.norm[None], *terms.values()]))
 
                 # Regularise and clip; the verdict is already in.

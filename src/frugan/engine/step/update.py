@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -26,7 +27,8 @@ class Probe:
     """Callbacks of a step; the base class does nothing.
 
     The calls of one update come in this order: `phase_begins`, `shown`, then for each micro-batch
-    `micro_batch_begins` and `micro_batch_ends`, `all_carried`, and `phase_ends` once its gradients are released.
+    `micro_batch_begins` and `micro_batch_ends`, `reporting` if there is a report, `all_carried`, and `phase_ends` once
+    its gradients are released.
     """
 
     def phase_begins(self, phase: Phase) -> None:
@@ -42,6 +44,10 @@ class Probe:
 
     def micro_batch_ends(self, state: TrainingState, phase: Phase, terms: Terms) -> None:
         """Called once a micro-batch's backward is done and its gradients are added up."""
+
+    def reporting(self) -> AbstractContextManager[object]:
+        """Return what is open while something is done for reports alone, which most steps leave out."""
+        return nullcontext()
 
     def all_carried(self, state: TrainingState) -> None:
         """Called once gradients are on the masters and judged, just before the commit."""

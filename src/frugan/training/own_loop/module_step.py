@@ -284,7 +284,7 @@ def compute_gradients(
     moved = moved_by(optimizer)
     if working is None and factor is not None:
         foreach_mul_([p.grad for p in {*model.parameters(), *moved.values()} if p.grad is not None], factor)
-    return Gradients(torch.stack([sums.loss(), measure(moved, zeros=False).norm]), sums.beside())
+    return Gradients(torch.stack([sums.loss(), measure(moved).norm]), sums.beside())
 
 
 def moved_by(optimizer: torch.optim.Optimizer) -> dict[str, nn.Parameter]:
