@@ -346,7 +346,7 @@ def test_every_published_time_lies_in_the_range_of_its_generation() -> None:
             assert generation.least * room <= least < most <= generation.most / room
         else:
             assert generation.most / generation.least > 2.5
-    assert unnamed_card().times == (0.5, 2.5)
+    assert unnamed_card().times == (0.5, 2.75)
 
 
 def test_hosts_of_later_cards_are_faster() -> None:

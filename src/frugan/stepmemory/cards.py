@@ -63,10 +63,10 @@ GENERATIONS = (
     Generation("before Volta", (0, 0), 0.7, 0.5, 48e-6, 0.7, 2.5, rows=0),
     # 42 to 56 µs an operation where a step is too small for its card (benchmarks/results/tracker-on-original.json);
     # with half of the fp32 peak BigGAN was predicted to take a third longer than it did
-    Generation("Volta", (7, 0), 0.7, 0.5, 48e-6, 0.5, 2.35, rows=31),
+    Generation("Volta", (7, 0), 0.7, 0.5, 48e-6, 0.5, 2.75, rows=31),
     # fitted to the model of one program: see `benchmarks/published_costs.py faces-512-1`
     Generation("Turing", (7, 5), 0.95, 0.43, 48e-6, 0.8, 1.8, rows=2),
-    Generation("Ampere", (8, 0), 0.7, 0.5, 28e-6, 0.6, 1.7, rows=22),  # 27 to 28 µs an operation
+    Generation("Ampere", (8, 0), 0.7, 0.5, 28e-6, 0.6, 1.95, rows=22),  # 27 to 28 µs an operation
     Generation("after Ampere", (8, 9), 0.7, 0.5, 28e-6, 0.7, 2.5, rows=0),
 )
 
