@@ -141,7 +141,7 @@ def test_the_originals_number_of_steps_is_one_given_by_hand(tmp_path: Path, said
 
 
 def test_a_run_that_is_finished_gets_more_steps_when_it_is_given_more_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
     run = train(recipe, pictures, tmp_path / "run", overrides=["training.duration=2 steps"], options=CPU).run
@@ -151,10 +151,21 @@ def test_a_run_that_is_finished_gets_more_steps_when_it_is_given_more_time(
     assert longer.finished
     assert longer.step > 2
     assert not any("is finished" in line for line in told)
-    monkeypatch.setattr("frugan.training.kept_time.TOLERANCE", 1.0)  # steps are long beside such a time
-    again = train(None, pictures, run, for_time=f"{3 * seconds:.3f}s", options=CPU, say=told.append)
-    assert again.step == longer.step
-    assert any("are over. To train longer: frugan train" in line and " --for " in line for line in told)
+
+
+@pytest.mark.parametrize("change", [[], ["saving.keep_checkpoints=3"]], ids=["as it was", "a field of no weight"])
+def test_a_run_that_ended_in_its_time_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: list[str]
+) -> None:
+    """However much of it was left: another step would have come too late, or none was added."""
+    recipe, pictures = write_recipe(tmp_path), write_pictures(tmp_path / "pictures")
+    monkeypatch.setattr(KeptTime, "decide", lambda *_: None)
+    steps = ["training.time=1h", "training.duration=2 steps"]
+    run = train(recipe, pictures, tmp_path / "run", overrides=steps, options=CPU).run
+    told: list[str] = []
+    again = train(None, pictures, run, for_time="1h", overrides=change, options=CPU, say=told.append)
+    assert again.step == 2
+    assert any("its 1h are over. To train longer: frugan train" in line and " --for 120min" in line for line in told)
 
 
 def test_a_time_that_the_run_has_trained_for_already_is_refused(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ from frugan.wording import duration
 
 SETUP = "setup_seconds"
 """Key in a checkpoint's JSON state: seconds from the command to the first training of a run that keeps a time."""
+PROMISED = "promised_seconds"
+"""Key beside it: the time that the checkpoint's recipe keeps; None: it kept none."""
 MOST_FOR_SETUP = 0.5
 """Share of its time that a training's setup may take; what it takes beyond puts the end off."""
 UNKNOWN = 5.0
@@ -79,7 +81,8 @@ def _following(recipe: Recipe, seconds: float) -> Iterator[str]:
 def keep_time(run: TrainRun, step: int, saved: Mapping[str, Any], kept: dict[str, Any]) -> KeptTime | None:
     """Return what keeps the run's time, and say when it ends; None: it trains a number of steps.
 
-    A run that had come to its end and has time again gets more steps.
+    A run that had come to its end, and is given another time, gets more steps. In the same time it has none: its last
+    step ended where another one would have come too late.
 
     Args:
         step: steps done.
@@ -98,7 +101,8 @@ def keep_time(run: TrainRun, step: int, saved: Mapping[str, Any], kept: dict[str
     kept[SETUP] = round(setup, 3)
     trained = float(saved.get("seconds", 0.0))
     left = max(0.0, promised.amount - setup - trained)
-    if step >= length.steps and step and left > TOLERANCE * promised.amount:
+    is_other = saved.get(PROMISED) != promised.amount
+    if step >= length.steps and step and is_other and left > TOLERANCE * promised.amount:
         # an imported model's steps took no time here
         length.decide(step, step + max(1, int(left / (trained / step or FASTEST_STEP_SECONDS))))
         run.folder.write_recipe(run.recipe_now.model_dump(mode="json"))
@@ -112,14 +116,6 @@ def keep_time(run: TrainRun, step: int, saved: Mapping[str, Any], kept: dict[str
         )
     cycle = math.lcm(*(phase.every for phase in run.training.phases))
     return KeptTime(promised.amount, length, setup, cycle)  # with the length that was told just now
-
-
-def is_over(promised: Duration, saved: Mapping[str, Any]) -> bool:
-    """Return whether a run's time is over, as its last checkpoint's JSON state has it."""
-    setup, trained = saved.get(SETUP), saved.get("seconds")
-    if not isinstance(setup, int | float) or not isinstance(trained, int | float):
-        return False
-    return promised.amount - setup - trained <= TOLERANCE * promised.amount
 
 
 def finished_line(folder: RunFolder, recipe: Recipe, step: int, command: str | None) -> str:

@@ -47,7 +47,7 @@ from frugan.recipe.loading import parse_recipe, read_run_recipe
 from frugan.recipe.overrides import Difference, differences
 from frugan.recipe.recipe import Recipe
 from frugan.setup.networks import recipe_of
-from frugan.training.kept_time import finished_line, is_over
+from frugan.training.kept_time import PROMISED, finished_line
 from frugan.training.run import TrainingResult, TrainRun
 from frugan.training.starting_weights import Start
 from frugan.wording import clock
@@ -252,7 +252,9 @@ class Resumed:
                 _refuse_shorter(run, checkpoint.step)
         _refuse_swapped(run, {name: known.digest for name, known in read_run_data(saved).items()})
         restarts = {name for change in changed.values() for name in change.restarts}
-        return cls(checkpoint, {BATCH: before.training.batch, **saved}, damage, before, restarts, over)
+        promised = before.training.time
+        of_recipe = {BATCH: before.training.batch, PROMISED: None if promised is None else promised.amount}
+        return cls(checkpoint, {**of_recipe, **saved}, damage, before, restarts, over)
 
     def restore(self, state: TrainingState) -> list[str]:
         """Put the checkpoint into a freshly created state, and return a line for everything that does not simply go on.
@@ -329,8 +331,7 @@ def finished_before(folder: RunFolder, recipe: Recipe, command: str | None, say:
             saved, before = verify(newest[0]), recipe_of(newest[0].path / NETWORKS_FILE)
         except (DamagedCheckpoint, BadInput):
             return None
-    promised = recipe.training.time
-    if differences(before, recipe) or (promised is not None and not is_over(promised, saved)):
+    if differences(before, recipe):
         return None
     say(finished_line(folder, recipe, newest[0].step, command))
     seconds = float(saved.get("seconds", 0.0))
