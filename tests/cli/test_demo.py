@@ -35,7 +35,9 @@ def test_the_samples_to_go_on_with_are_drawn(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(demo, "demo_stylegan2", lambda *_, **__: result)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", "")
-    lines = [line for line in frugan("demo", "stylegan2").stdout.splitlines() if " sample " in line]
+    told = frugan("demo", "stylegan2").stdout.partition("Next:\n")[2].splitlines()
+    assert all(purpose.endswith(":") for purpose in told[::2])  # so that the lines between are copied whole
+    lines = [line for line in told[1::2] if " sample " in line]
     assert len(lines) == 2
     for line in lines:
         words = shlex.split(line)

@@ -1,5 +1,6 @@
 """The `frugan demo` command."""
 
+from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from shlex import quote
@@ -113,25 +114,26 @@ def _print_digits(result: "DemoResult") -> None:
         "  for comparison: trained on real digits, on unseen real ones\n"
         f"seconds              {result.seconds:.0f}"
     )
-    frugan, typed, above = program(), quote(str(run)), quote(str(run.parent))
+    typed = quote(str(run))
     if result.style_mixing is not None:
-        print(
-            "\nNext:\n"
-            f'  {frugan} sample {typed} --out samples --style-mixing "rows=1-4 cols=5-8 layers=3-7" --classes 8\n'
-            f"  {frugan} sample {typed} --out films --animate walk.gif --seeds 1-10 --classes 0-9\n"
-            f"  {frugan} train stylegan2-auto networks.resolution=128 --data PICTURES --out runs/mine   on your own\n"
-            f"  {frugan} recipes                     the other recipes"
+        _print_next(
+            {
+                "two styles mixed": f"sample {typed} --out samples "
+                '--style-mixing "rows=1-4 cols=5-8 layers=3-7" --classes 8',
+                "a film": f"sample {typed} --out films --animate walk.gif --seeds 1-10 --classes 0-9",
+                "on your own pictures": "train stylegan2-auto networks.resolution=128 --data PICTURES --out runs/mine",
+            }
         )
         return
-    print(
-        "\nNext:\n"
-        f"  {frugan} sample {typed} --out samples --interpolate class   more samples from this run\n"
-        f"  {frugan} page {above}                  this run and your others in a browser, while they train too\n"
-        f"  {frugan} report {typed}                one page with its losses, grids and plan\n"
-        f"  {frugan} train --data PICTURES --out runs/mine --for 2h   on your own pictures, frugan chooses how\n"
-        f"  {frugan} demo stylegan2              the same digits with StyleGAN2\n"
-        f"  {frugan} demo faces                  the face model, on two imaginary people\n"
-        f"  {frugan} recipes                     the other recipes"
+    _print_next(
+        {
+            "more samples from this run": f"sample {typed} --out samples --interpolate class",
+            "this run and your others in a browser, while they train too": f"page {quote(str(run.parent))}",
+            "one page with its losses, grids and plan": f"report {typed}",
+            "on your own pictures, frugan chooses how": "train --data PICTURES --out runs/mine --for 2h",
+            "the same digits with StyleGAN2": "demo stylegan2",
+            "the face model, on two imaginary people": "demo faces",
+        }
     )
 
 
@@ -144,11 +146,19 @@ def _print_faces(result: "FaceDemoResult") -> None:
         f"reconstruction_error {result.reconstruction_error:.4f}  mean error on source faces not seen in training\n"
         f"seconds              {result.seconds:.0f}"
     )
-    frugan, run = program(), quote(str(result.run))
-    print(
-        "\nNext:\n"
-        f"  {frugan} sample {run} --data {quote(str(result.workspace))} --out samples --rows 8   more previews\n"
-        f"  {frugan} convert {run} model --to leras     files for DeepFaceLab to go on with\n"
-        f"  {frugan} convert {run} faces.dfm --to dfm   a model for DeepFaceLive\n"
-        f"  {frugan} train saehd-df-ud-256 --data WORKSPACE --out runs/swap   on your own DeepFaceLab workspace"
+    run = quote(str(result.run))
+    _print_next(
+        {
+            "more previews": f"sample {run} --data {quote(str(result.workspace))} --out samples --rows 8",
+            "files for DeepFaceLab to go on with": f"convert {run} model --to leras",
+            "a model for DeepFaceLive": f"convert {run} faces.dfm --to dfm",
+            "on your own DeepFaceLab workspace": "train saehd-df-ud-256 --data WORKSPACE --out runs/swap",
+        }
     )
+
+
+def _print_next(commands: Mapping[str, str]) -> None:
+    """Print what to go on with: what a command is for stands above it, so that its line can be copied whole."""
+    print("\nNext:")
+    for purpose, words in {**commands, "the other recipes": "recipes"}.items():
+        print(f"  {purpose}:\n    {program()} {words}")
