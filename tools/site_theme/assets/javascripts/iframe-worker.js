@@ -1,5 +1,5 @@
-// A browser starts no worker from a page that was opened as a file. There, the search's worker runs in a hidden frame, with the
-// same messages.
+// A browser starts no worker from a page that was opened as a file. There, the search's worker runs in a hidden frame, with
+// copies of the same messages, as it changes what it is sent.
 if (location.protocol === "file:") {
   window.Worker = class extends EventTarget {
     constructor(address) {
@@ -10,7 +10,7 @@ if (location.protocol === "file:") {
       this.frame.hidden = true
       document.body.appendChild(this.frame)
       const inside = this.frame.contentWindow
-      inside.postMessage = data => this.tell("message", { data })
+      inside.postMessage = data => this.tell("message", { data: structuredClone(data) })
       const script = inside.document.createElement("script")
       script.src = new URL(address, location.href).href
       script.onload = () => {
@@ -29,8 +29,9 @@ if (location.protocol === "file:") {
     }
 
     postMessage(data) {
-      if (this.waiting) this.waiting.push(data)
-      else setTimeout(() => this.frame.contentWindow?.dispatchEvent(new MessageEvent("message", { data })))
+      const sent = structuredClone(data)
+      if (this.waiting) this.waiting.push(sent)
+      else setTimeout(() => this.frame.contentWindow?.dispatchEvent(new MessageEvent("message", { data: sent })))
     }
 
     terminate() {
