@@ -13,6 +13,7 @@ from frugan.families import families
 from frugan.recipe.recipe import known_keys
 from frugan.recipe.removed import REMOVED
 from frugan.recipes import built_in, shipped_recipes
+from frugan.version import __version__
 from page_package import families_of_pages
 
 __all__ = ["families_of_pages"]
@@ -66,6 +67,10 @@ def test_every_page_is_in_the_menu_of_the_site() -> None:
     """English pages in the menu; Chinese ones under zh."""
     listed = set(re.findall(r"(\S+\.md)", (ROOT / "mkdocs.yml").read_text("utf-8")))
     assert listed == {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+
+
+def test_what_is_cited_is_this_version() -> None:
+    assert f"version: {__version__}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
 
 
 def test_the_notebook_is_one() -> None:
