@@ -20,6 +20,7 @@ __all__ = ["families_of_pages"]
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+OUTSIDE = ("https://arxiv.org/abs/", "https://github.com/", "https://pytorch.org/get-started/")
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 
 
@@ -40,7 +41,7 @@ def test_links_lead_somewhere(page: Path) -> None:
     prose = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
     for target, anchor in re.findall(r"\]\(([^)#\s]*)#?([^)\s]*)\)", prose):
         if "://" in target:  # papers and programs of others; a host of packages or weights may change
-            assert target.startswith(("https://arxiv.org/abs/", "https://github.com/")), f"{page.name}: {target}"
+            assert target.startswith(OUTSIDE), f"{page.name}: {target}"
             continue
         place = page.parent / target if target else page
         assert place.exists(), f"{page.name}: {target}"
