@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from frugan.engine.run.checkpoint import BestCheckpoints, Checkpoint, list_checkpoints
 
 
-def offer(best: BestCheckpoints, step: int, value: float, **by: str | int) -> bool:
+def offer(best: BestCheckpoints, step: int, value: float, **by: object) -> bool:
     def save(folder: Path) -> Checkpoint:
         path = folder / f"step-{step:09d}"
         path.mkdir(parents=True)
@@ -80,7 +80,7 @@ def test_what_a_score_does_not_depend_on_may_change(tmp_path: Path) -> None:
     assert not offer(best, 4, 90.0, network_digest="c")
 
 
-def by_an_older_version(best: BestCheckpoints, value: float, **by: str | int) -> None:
+def by_an_older_version(best: BestCheckpoints, value: float, **by: object) -> None:
     """Keep the checkpoint of step 1 as a version that knew of no counts by pixels did."""
     offer(best, 1, value)
     older = {"score": best.score, "by": by, "steps": {"1": value}}
