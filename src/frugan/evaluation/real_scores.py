@@ -124,8 +124,8 @@ def evaluate_real(
     blind: dict[str, str] = {}  # metric -> why its scores are left out
     if by_pixels:
         stage(f"{neighbours_in_words(by_pixels)} of real pictures, and their control")
-        why = PixelTest.lacking(len(parts.given), by_pixels) if pixel_test is None else pixel_test.blind
-        blind |= {} if why is None else dict.fromkeys(by_pixels, why)
+        left_out = PixelTest.lacking(len(parts.given), by_pixels) if pixel_test is None else pixel_test.blind
+        blind |= {} if left_out is None else dict.fromkeys(by_pixels, left_out)
     if pixel_test is not None and not blind:
         scores |= pixel_test.of_others(parts.scored) if parts.held_out else pixel_test.of_real
     if "two-sample" in metrics and test.blind is not None:

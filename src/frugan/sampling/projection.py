@@ -65,8 +65,8 @@ WAY_POINTS = 128
 LEAST_REDUCED = 4
 """Pixels a side of the smallest copy of the given picture that tells how near something is; each further has twice."""
 NEAR = 0.25
-"""Part of the picture's side: what is as near as a copy of so many pixels is called near. Pictures of a generator of 32
-pixels were found again at least as near, and smears of the right colours were not."""
+"""Part of the picture's side: what is as near as a copy of so many pixels is called near. Pictures of generators of 32
+and 64 pixels that were found again were at least as near, and smears of the right colours were not."""
 FAR = 0.7
 """Part of the mean picture's distance above which what was found is hardly nearer."""
 
