@@ -411,7 +411,7 @@ FAULTS = (
         "evaluation/judged.py",
         "self._of_rows(rows[: self.count])",
         "self._of_rows(rows)",
-        "evaluation/test_two_sample_scores.py -k keep_their_counts",
+        "evaluation/test_two_sample_scores.py -k flatters",
     ),
     Fault(
         "the scores of a named recipe come by its steps, however few there is time for",

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from evaluation.scored import CPU
@@ -23,6 +24,7 @@ from frugan.evaluation.judged import PixelTest, TwoSampleTest
 from frugan.evaluation.real_scores import evaluate_real
 from frugan.evaluation.scorer import EvaluationOptions
 from frugan.metrics.control import Control
+from frugan.metrics.feature_network import PixelFeatures
 from frugan.metrics.scores import proportion_half_width
 from frugan.metrics.two_sample import Judge, TwoSample
 from frugan.progress import quiet
@@ -111,6 +113,11 @@ def test_precision_by_pixels_has_the_real_pictures_beside_it_and_says_when_it_fl
     assert test.flatters({"density": 1.0}) is None
     assert "no sign of quality" in str(test.flatters({"precision": 1.0}))
     assert real["precision"] < 0.9
+    rows = PixelFeatures()(torch.from_numpy(array)).pooled.numpy()  # those of a half are among the first 150, or not
+    beside = test.scores(rows)
+    assert beside == test.scores(rows[:150])  # more generated ones are not compared
+    assert 0 < beside["recall"] < 1
+    assert (beside["precision_real"], beside["recall_real"]) == (real["precision"], real["recall"])
     assert PixelTest.of(pictures, 29, ("pr",)) is None
 
 
