@@ -188,7 +188,7 @@ def test_density_by_pixels_comes_with_its_control_and_what_real_pictures_have(sc
     assert alone.provenance.control.startswith("dc ")
     words = ["--data", str(pictures), "--metrics", "pr,dc,two-sample", "--network", "pixels", "--samples", "64"]
     shown = CliRunner().invoke(application(), ["evaluate", str(scored / "run"), *words, "--device", "cpu"]).output
-    line = next(line for line in shown.splitlines() if line.startswith("by pixels: 40 generated beside 40 real; "))
+    line = next(line for line in shown.splitlines() if line.startswith("by pixels (says little yet): 40 generated "))
     assert re.search(r"have precision [\d.]+ and recall [\d.]+, density [\d.]+ and coverage [\d.]+$", line)
     assert "pr,dc" not in shown
 
