@@ -112,7 +112,7 @@ def main() -> None:
                     [
                         t.control
                         for seed in range(SEEDS)
-                        if (t := PixelTest.of(as_set(pictures, seed), count)) is not None
+                        if (t := PixelTest.of(as_set(pictures, seed), count, ("pr",))) is not None
                     ]
                 )
                 for count in PIXELS_AT

@@ -171,6 +171,26 @@ BY_NEIGHBOURS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"pr": ("precision", "recall"), "dc": ("density", "coverage")}
 )
 """Metric by nearest neighbours -> its scores."""
+
+
+def neighbours_in_words(metrics: Sequence[str]) -> str:
+    """Scores of some of these metrics: "precision and recall, density and coverage"."""
+    return ", ".join(" and ".join(scores) for metric, scores in BY_NEIGHBOURS.items() if metric in metrics)
+
+
+def neighbour_counts(measured: Mapping[str, Any]) -> str:
+    """Counts of scores by neighbours that have a control: "161 generated beside 161 real"; empty: they have none.
+
+    Args:
+        measured: provenance of the scores, as JSON.
+    """
+    count = measured.get("neighbours")
+    return f"{count:,} generated beside {count:,} real" if isinstance(count, int) and count else ""
+
+
+TOLD_APART = 0.8
+"""Accuracy of the two-sample test from which pictures are not called good, whatever their precision. Few of them
+resemble each other more than real ones do, and early in a training all are smears."""
 LEFT_OUT = "left out"
 """Words of every warning about a score that was not shown as it could see nothing: no fault of the run."""
 SHARES = frozenset({"precision", "recall", "coverage", "two_sample"})
@@ -213,10 +233,37 @@ def network_in_words(network: object) -> str:
     return NETWORKS_IN_WORDS.get(str(network), str(network))
 
 
-def beside_real(name: str, scores: Mapping[str, Any]) -> str:
-    """Value that real pictures have of a score from each other, in brackets; empty: it was not measured."""
+def beside_real(name: str, scores: Mapping[str, Any], measured: Mapping[str, Any]) -> str:
+    """Value that real pictures have of a score from each other, and whether it says little yet, in brackets.
+
+    Args:
+        measured: provenance of the scores, as JSON.
+
+    Returns:
+        Empty: there is nothing to say.
+    """
     real = scores.get(f"{name}_real")
-    return f" (real pictures {real:.3g})" if isinstance(real, float) else ""
+    told = [f"real pictures {real:.3g}"] if isinstance(real, float) else []
+    told += [SAYS_LITTLE] if says_little(name, scores, measured) else []
+    return f" ({'; '.join(told)})" if told else ""
+
+
+SAYS_LITTLE = "says little yet"
+"""Words behind a score that flatters pictures of a generator that has just begun."""
+
+
+def says_little(name: str, scores: Mapping[str, Any], measured: Mapping[str, Any]) -> bool:
+    """Whether a score compares neighbours in pixels while a judge tells most pictures from real ones.
+
+    Precision and recall of pixels do not see a blur, and are high then for smears of about the right colours.
+
+    Args:
+        measured: provenance of the scores, as JSON.
+    """
+    by_neighbours = name == "f_score" or any(name in names for names in BY_NEIGHBOURS.values())
+    told_apart = scores.get("two_sample")
+    is_young = isinstance(told_apart, float) and told_apart > TOLD_APART
+    return is_young and by_neighbours and measured.get("network") == "pixels"
 
 
 def by_fixed_features(judge: object) -> bool:

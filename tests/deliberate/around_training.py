@@ -395,9 +395,23 @@ FAULTS = (
     Fault(
         "scores by another judge compete for the best checkpoint",
         "engine/run/checkpoint.py",
-        'or values.get("by", now) != now',
+        "or comparable(self.score, kept) != now",
         "",
         "engine/test_best_checkpoints.py -k compare",
+    ),
+    Fault(
+        "precision by pixels of other counts competes for the best checkpoint",
+        "engine/run/checkpoint.py",
+        "if measured.get(name)}",
+        "if not measured}",
+        "engine/test_best_checkpoints.py -k other_counts",
+    ),
+    Fault(
+        "more samples are compared by pixels than the control has",
+        "evaluation/judged.py",
+        "self._of_rows(rows[: self.count])",
+        "self._of_rows(rows)",
+        "evaluation/test_two_sample_scores.py -k flatters",
     ),
     Fault(
         "the scores of a named recipe come by its steps, however few there is time for",

@@ -153,6 +153,13 @@ FAULTS = (
         "families/test_latent_spaces.py -k every_map",
     ),
     Fault(
+        "what is as near as any copy with few pixels is called near",
+        "sampling/projection.py",
+        "max(LEAST_REDUCED, NEAR * self.target.shape[-1])",
+        "LEAST_REDUCED",
+        "sampling/test_projection.py -k few_pixels",
+    ),
+    Fault(
         "one style is found for each layer where one for all is asked for",
         "sampling/projection.py",
         'layers = self.space.layers if name.endswith("+") else 1',

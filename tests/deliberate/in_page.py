@@ -18,6 +18,13 @@ FAULTS = (
         "page/test_server.py -k starts",
     ),
     Fault(
+        "recall of pixels is put forward while pictures are told from real ones",
+        "wording.py",
+        "told_apart > TOLD_APART",
+        "told_apart > 1",
+        "reporting/test_standing.py -k put_forward",
+    ),
+    Fault(
         "a score that sees nothing is shown",
         "reporting/standing.py",
         """    if "two-sample" in str(measured.get("blind", NONE)).split(","):

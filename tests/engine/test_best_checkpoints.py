@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from frugan.engine.run.checkpoint import BestCheckpoints, Checkpoint, list_checkpoints
 
 
-def offer(best: BestCheckpoints, step: int, value: float, **by: str) -> bool:
+def offer(best: BestCheckpoints, step: int, value: float, **by: object) -> bool:
     def save(folder: Path) -> Checkpoint:
         path = folder / f"step-{step:09d}"
         path.mkdir(parents=True)
@@ -78,6 +78,29 @@ def test_what_a_score_does_not_depend_on_may_change(tmp_path: Path) -> None:
     older = {"score": "fid", "steps": {"3": 80.0}}  # an older version kept no more
     (tmp_path / "scores.json").write_text(json.dumps(older), "utf-8")
     assert not offer(best, 4, 90.0, network_digest="c")
+
+
+def by_an_older_version(best: BestCheckpoints, value: float, **by: object) -> None:
+    """Keep the checkpoint of step 1 as a version that knew of no counts by pixels did."""
+    offer(best, 1, value)
+    older = {"score": best.score, "by": by, "steps": {"1": value}}
+    (best.folder / "scores.json").write_text(json.dumps(older), "utf-8")
+
+
+def test_precision_and_recall_of_other_counts_do_not_compare_and_other_scores_go_on(tmp_path: Path) -> None:
+    before = {"network_digest": "a", "samples": 500, "rows": 322}
+    now = before | {"neighbours": 161, "judge": "160 pictures"}
+    best = {score: BestCheckpoints(tmp_path / score, score, 1) for score in ("f_score", "fid", "two_sample")}
+    by_an_older_version(best["f_score"], 0.9, **before)
+    assert offer(best["f_score"], 2, 0.1, **now)  # nothing is known of how these compare
+    assert not offer(best["f_score"], 3, 0.05, **now)
+    by_an_older_version(best["fid"], 5.0, **before)
+    assert not offer(best["fid"], 2, 80.0, **now)
+    by_an_older_version(best["two_sample"], 0.6, judge="160 pictures", samples=500)
+    assert not offer(best["two_sample"], 2, 0.9, **now | {"samples": 161})  # the same judge
+    published = BestCheckpoints(tmp_path / "published", "recall", 1)
+    by_an_older_version(published, 0.9, **before)
+    assert not offer(published, 2, 0.1, **before, neighbours=0)
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"score": "fid"}', '{"score": "fid", "steps": []}'])

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from evaluation.scored import CPU
@@ -23,6 +24,8 @@ from frugan.evaluation.judged import PixelTest, TwoSampleTest
 from frugan.evaluation.real_scores import evaluate_real
 from frugan.evaluation.scorer import EvaluationOptions
 from frugan.metrics.control import Control
+from frugan.metrics.feature_network import PixelFeatures
+from frugan.metrics.scores import proportion_half_width
 from frugan.metrics.two_sample import Judge, TwoSample
 from frugan.progress import quiet
 from frugan.sampling.requests import DrawRequest
@@ -101,17 +104,67 @@ def test_precision_by_pixels_has_the_real_pictures_beside_it_and_says_when_it_fl
     array = np.repeat(random.integers(0, 255, (300, 3, 8, 8)), 2, 2).repeat(2, 3).astype(np.uint8)
     labels = np.zeros(300, np.int64)
     pictures = PictureSet(array, labels, ("all",), True, picture_digest(array, labels))
-    test = PixelTest.of(pictures, 50_000)
+    test = PixelTest.of(pictures, 50_000, ("pr",))
     assert test is not None
     assert test.count == 150
-    real = test.of_real(("pr",))
-    assert real.keys() == {"precision_real", "recall_real"}
-    assert test.of_real(("pr", "dc")).keys() == {*real, "density_real", "coverage_real"}
-    assert test.flatters({"precision": real["precision_real"]}, 150) is None
-    assert test.flatters({"density": 1.0}, 150) is None
-    assert "no sign of quality" in str(test.flatters({"precision": 1.0}, 150))
-    assert real["precision_real"] < 0.9
-    assert PixelTest.of(pictures, 29) is None
+    real = test.of_real
+    assert real.keys() == {"precision", "recall", "f_score"}
+    assert test.flatters({"precision": real["precision"]}) is None
+    assert test.flatters({"density": 1.0}) is None
+    assert "no sign of quality" in str(test.flatters({"precision": 1.0}))
+    assert real["precision"] < 0.9
+    rows = PixelFeatures()(torch.from_numpy(array)).pooled.numpy()  # those of a half are among the first 150, or not
+    beside = test.scores(rows)
+    assert beside == test.scores(rows[:150])  # more generated ones are not compared
+    assert 0 < beside["recall"] < 1
+    assert (beside["precision_real"], beside["recall_real"]) == (real["precision"], real["recall"])
+    assert PixelTest.of(pictures, 29, ("pr",)) is None
+
+
+def test_score_and_control_by_pixels_have_the_same_counts(scored: Path, said: list[str]) -> None:
+    """More samples than a half of the real pictures are neither drawn nor compared, and change nothing."""
+    pictures = noise(150)
+    by_pixels = replace(OPTIONS, metrics=("pr", "dc"), network="pixels", samples=80)
+    found, more = (
+        evaluate(scored / "run", pictures, replace(by_pixels, samples=samples), say=said.append)
+        for samples in (80, 300)
+    )
+    assert found.scores == more.scores
+    assert (found.provenance.neighbours, found.provenance.samples, found.provenance.rows) == (75, 75, 150)
+    of = found.provenance.measured("recall")
+    assert (of.samples, of.compared_with[:24]) == ("75", "75 of 150 real pictures ")
+    assert found.half_width("recall") == proportion_half_width(found.scores["recall"], 75)
+    assert found.half_width("precision") == proportion_half_width(found.scores["precision"], 75)
+    half = "as they are compared with a half of the 150 real pictures"
+    words = "precision and recall, density and coverage by pixels: 75 samples in place of"
+    assert [line for line in said if "in place of" in line] == [f"{words} {asked}, {half}" for asked in (80, 300)]
+    # one half in place of generated pictures has just what stands beside these as the control
+    real = evaluate_real(pictures, by_pixels, say=quiet)
+    assert {f"{name}_real": real.scores[name] for name in ("precision", "recall", "density", "coverage")} == {
+        name: score for name, score in found.scores.items() if name.endswith("_real")
+    }
+    assert (real.provenance.neighbours, real.provenance.control) == (75, found.provenance.control)
+    fewer = evaluate(scored / "run", pictures, replace(by_pixels, samples=40), say=quiet)
+    assert fewer.provenance.neighbours == 40
+    assert fewer.scores["recall_real"] != found.scores["recall_real"]
+
+
+def test_beside_other_scores_neighbours_by_pixels_keep_their_counts(scored: Path) -> None:
+    both = replace(OPTIONS, metrics=("fid", "pr"), network="pixels", samples=100)
+    found = evaluate(scored / "run", noise(150), both, say=quiet)
+    alone = evaluate(scored / "run", noise(150), replace(both, metrics=("pr",)), say=quiet)
+    assert found.scores.items() >= alone.scores.items()
+    assert (found.provenance.samples, found.provenance.neighbours) == (100, 75)
+    assert found.provenance.measured("fid").samples == "100"
+
+
+def test_published_precision_and_recall_compare_all_pictures(scored: Path) -> None:
+    """As the papers count, and without a control, which had other counts."""
+    of_network = replace(OPTIONS, metrics=("pr",), network="evaluation.scored:colours", samples=100)
+    found = evaluate(scored / "run", noise(150), of_network, say=quiet)
+    assert found.scores.keys() == {"precision", "recall", "f_score"}
+    assert (found.provenance.samples, found.provenance.rows, found.provenance.neighbours) == (100, 150, 0)
+    assert found.half_width("recall") == proportion_half_width(found.scores["recall"], 150)
 
 
 def test_precision_by_pixels_comes_with_its_control(scored: Path, tmp_path: Path) -> None:
@@ -123,7 +176,7 @@ def test_precision_by_pixels_comes_with_its_control(scored: Path, tmp_path: Path
     runner = CliRunner()
     words = ["--data", str(pictures), "--metrics", "pr", "--network", "pixels", "--samples", "64", "--device", "cpu"]
     shown = runner.invoke(application(), ["evaluate", str(scored / "run"), *words]).output
-    assert "one half of the real pictures has precision " in shown
+    assert "by pixels: 40 generated beside 40 real; as many others of the real ones have precision " in shown
     assert "precision_real" not in shown
 
 
@@ -135,8 +188,8 @@ def test_density_by_pixels_comes_with_its_control_and_what_real_pictures_have(sc
     assert alone.provenance.control.startswith("dc ")
     words = ["--data", str(pictures), "--metrics", "pr,dc,two-sample", "--network", "pixels", "--samples", "64"]
     shown = CliRunner().invoke(application(), ["evaluate", str(scored / "run"), *words, "--device", "cpu"]).output
-    line = next(line for line in shown.splitlines() if line.startswith("one half of the real pictures has precision "))
-    assert re.search(r"and recall [\d.]+, density [\d.]+ and coverage [\d.]+ by pixels against", line)
+    line = next(line for line in shown.splitlines() if line.startswith("by pixels (says little yet): 40 generated "))
+    assert re.search(r"have precision [\d.]+ and recall [\d.]+, density [\d.]+ and coverage [\d.]+$", line)
     assert "pr,dc" not in shown
 
 

@@ -184,14 +184,16 @@ def test_intervals_are_of_each_estimators_own_error() -> None:
         "kid_std": 0.01,
         "fid": 3.0,
     }
-    assert half_width("precision", scores, 96, 1000) == pytest.approx(1.96 * 0.05)
-    recall = half_width("recall", scores, 96, 996)
+    of = {"samples": 96, "rows": 996}
+    assert half_width("precision", scores, of) == pytest.approx(1.96 * 0.05)
+    assert half_width("precision", scores, of | {"neighbours": 21}) == pytest.approx(1.96 * 0.1)
+    recall = half_width("recall", scores, of)
     assert recall is not None
     assert 0 < recall < 0.01
-    assert half_width("is_mean", scores, 96, 1000) == pytest.approx(1.96 / 10**0.5)
-    assert half_width("kid_mean", scores, 4000, 9000) == pytest.approx(1.96 * 0.01 / 2)
-    assert half_width("fid", scores | {"fid": 3.0}, 96, 1000) is None
-    assert half_width("two_sample", {"two_sample": 0.7, "two_sample_half_width": 0.04}, 0, 0) == 0.04
+    assert half_width("is_mean", scores, of) == pytest.approx(1.96 / 10**0.5)
+    assert half_width("kid_mean", scores, {"samples": 4000, "rows": 9000}) == pytest.approx(1.96 * 0.01 / 2)
+    assert half_width("fid", scores | {"fid": 3.0}, of) is None
+    assert half_width("two_sample", {"two_sample": 0.7, "two_sample_half_width": 0.04}, {}) == 0.04
     random = np.random.default_rng(1)
     shares = random.binomial(200, 0.9, 400) / 200
     held = [abs(share - 0.9) <= proportion_half_width(share, 200) + 0.01 for share in shares]

@@ -305,7 +305,8 @@ def test_a_picture_is_looked_for_and_kept(page: Asking) -> None:
     assert (begun["name"], begun["steps"]) == ("My-picture", 3)
     going = ended(page)
     assert going["error"] == ""
-    numbers = re.search(r": distance (\S+), where the mean picture has (\S+) \(features: ", going["result"]["nearness"])
+    told = r" x \d+ pixels \(distance (\S+), that of the mean picture (\S+); features: small\)$"
+    numbers = re.search(told, going["result"]["nearness"])
     assert numbers is not None
     assert float(numbers[1]) < float(numbers[2])
     assert len(going["result"]["pictures"]) == 3

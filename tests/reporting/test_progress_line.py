@@ -205,12 +205,13 @@ def test_scores_of_pictures_are_told_in_words_beside_those_of_a_network() -> Non
         pixels = {"precision": 0.986, "recall": 0.795, "precision_real": 0.92, "recall_real": 0.9}
         pixels |= {"density": 0.8, "density_half_width": 0.1, "density_real": 1.0}
         line.show({"event": "metrics", "step": 6, "scores": by_one, "provenance": {"network": "none"}})
-        line.show({"event": "metrics", "step": 7, "scores": pixels, "provenance": {"network": "pixels"}})
+        by_pixels = {"network": "pixels", "neighbours": 161}
+        line.show({"event": "metrics", "step": 7, "scores": pixels, "provenance": by_pixels})
     words = "two-sample 0.71 ± 0.02 (real against real 0.49): a small network tells generated from real 71 times in 100"
     assert out.getvalue().splitlines() == [
         f"step 5: fid 3.000 (digits); {words}; 50 is guessing",
         "step 6: two-sample 0.70 (real against real 0.50): a small network tells generated from real 70 times in 100; "
         "50 is guessing",
         "step 7: precision 0.986 (real pictures 0.92), recall 0.795 (real pictures 0.9), "
-        "density 0.800 (real pictures 1) (pixels)",
+        "density 0.800 (real pictures 1) (pixels); 161 generated beside 161 real",
     ]

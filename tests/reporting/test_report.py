@@ -33,7 +33,7 @@ from frugan.reporting.report_server import report_server
 from frugan.reporting.run_report import MOST_POINTS, Charts
 
 
-def made_run(path: Path, steps: int = 30, grids: int = 6, samples: int = 100) -> Path:
+def made_run(path: Path, steps: int = 30, grids: int = 6, samples: int = 100, neighbours: int | None = None) -> Path:
     """A run folder by hand."""
     with EventLog(path / "events.jsonl") as log:
         log.write("start", step=0, frugan="0.1", torch="2.13", machine="here", device="cpu", data={}, recipe={})
@@ -46,6 +46,7 @@ def made_run(path: Path, steps: int = 30, grids: int = 6, samples: int = 100) ->
             numbers = {"images": 8 * step, "seconds": 0.1 * step, "images_per_second": 80.0, "eta_seconds": 1.0}
             log.write("step", step=step, memory_bytes=2**30, phases=phases, **numbers)
         provenance = {"network": "inception-2015-12-05", "samples": samples, "step": steps}
+        provenance |= {} if neighbours is None else {"neighbours": neighbours}  # an older version kept none
         log.write("metrics", step=steps, scores={"fid": 12.5}, provenance=provenance)
         log.write("warning", step=steps, line="D tells all pictures apart")
     (path / "recipe.json").write_text('{"family": "biggan", "training": {"batch": 8}}', "utf-8")
@@ -197,6 +198,8 @@ def test_scores_that_do_not_compare_are_told(tmp_path: Path) -> None:
     runs = [made_run(tmp_path / f"run{n}", grids=1, samples=n) for n in (100, 500)]
     assert "scores of run100 and run500 do not compare: samples 100 and 500" in page_of(runs)
     assert "do not compare" not in page_of([runs[0], made_run(tmp_path / "other", grids=1)])
+    counted = made_run(tmp_path / "counted", grids=1, neighbours=161)
+    assert "scores of run100 and counted do not compare: neighbours 0 and 161" in page_of([runs[0], counted])
 
 
 @pytest.mark.parametrize("out", [".", "/", "..", ""])

@@ -46,6 +46,27 @@ def test_an_axis_says_what_it_is(title: str, axis: str) -> None:
     assert axis_of(title) == axis
 
 
+def test_scores_of_other_counts_by_an_older_version_are_a_curve_of_their_own() -> None:
+    """A run goes on with a version that compares as many pictures as the control does."""
+    charts = Charts()
+    scores = {"recall": 0.6, "recall_real": 0.8, "fid": 3.0}
+    counts = [{}, {"neighbours": 161}]
+    events = [
+        {"event": "metrics", "step": number, "scores": scores, "provenance": {"network": "pixels", **of}}
+        for number, of in enumerate(counts)
+    ]
+    list(charts.read(events))
+    of_neighbours = charts.by_title["Score: precision and recall (pixels), higher is better"]
+    assert {name: curve.steps for name, curve in of_neighbours.items()} == {
+        "recall, all samples and pictures": [0],
+        "recall": [1],
+        "recall, real against real": [0, 1],
+    }
+    assert {name: curve.steps for name, curve in charts.by_title["Score: FID (pixels), lower is better"].items()} == {
+        "FID": [0, 1]
+    }
+
+
 def step(number: int, **changed: Any) -> dict[str, Any]:
     phases = {"D": {"terms": {"real": 1.0, "fake": "nan"}, "gradient_norm": 2.0, "loss_scale": 1.0, "skipped": 0}}
     return {

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from frugan.reporting.standing import headlines, note, origin, sentence
-from frugan.wording import with_interval
+from frugan.wording import beside_real, with_interval
 
 STEP = {"step": {"step": 9, "eta_seconds": 90.0}}
 
@@ -16,12 +16,29 @@ def scored(share: float, **measured: Any) -> dict[str, Any]:
 
 
 def test_scores_stand_with_their_controls() -> None:
-    first, second = headlines(scored(0.91, control="two-sample sees a blur of 2 pixels; pr sees nothing"))
-    assert (first.name, first.value) == ("told from real pictures", "91 times in 100")
-    sees = "shown damaged real pictures, it sees a blur of 2 pixels"
-    assert first.about == f"50 is guessing; real ones from each other: 52; {sees}"
+    sees = "sees 10% of another picture laid over; does not see a blur of 1 pixels"
+    first, second = headlines(scored(0.79, control=f"two-sample sees a blur of 2 pixels; pr,dc {sees}"))
+    assert (first.name, first.value) == ("told from real pictures", "79 times in 100")
+    shown_damaged = "shown damaged real pictures, it"
+    assert first.about == f"50 is guessing; real ones from each other: 52; {shown_damaged} sees a blur of 2 pixels"
     assert (second.name, second.value) == ("recall (pixels)", "0.25 ± 0.038")
-    assert second.about.endswith("; real ones from each other: 0.9")
+    assert second.about.endswith(f": 1 is all of them; real ones from each other: 0.9; {shown_damaged} {sees}")
+    assert headlines(scored(0.79, neighbours=100))[1].value == "0.25 ± 0.084"
+
+
+def test_neighbours_in_pixels_are_not_put_forward_while_pictures_are_told_apart() -> None:
+    (alone,) = headlines(scored(0.91))
+    assert alone.about.endswith("; precision and recall by pixels say little yet")
+    assert [score.name for score in headlines(scored(0.91, network="inception-2015-12-05"))][1:] == ["recall"]
+    young = scored(0.91)
+    young["scores"]["fid"] = 30.0
+    assert [score.name for score in headlines(young)][1:] == ["FID (pixels)"]
+    of_pixels = {"network": "pixels"}
+    assert beside_real("recall", young["scores"], of_pixels) == " (real pictures 0.9; says little yet)"
+    assert beside_real("precision", young["scores"], of_pixels) == " (says little yet)"
+    assert beside_real("fid", young["scores"], of_pixels) == ""
+    assert beside_real("recall", scored(0.8)["scores"], of_pixels) == " (real pictures 0.9)"
+    assert beside_real("recall", young["scores"], {"network": "digits"}) == " (real pictures 0.9)"
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import re
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -17,11 +16,12 @@ from typer.testing import CliRunner
 import frugan
 from frugan.cli.application import application
 from frugan.errors import BadInput
+from frugan.metrics.perceptual import choose_distance
 from frugan.progress import quiet
 from frugan.reporting.grids import ROWS_KEYWORD
-from frugan.sampling.explorer import Explorer, explore, space_of
+from frugan.sampling.explorer import Explorer, Points, explore, space_of
 from frugan.sampling.films import GAP
-from frugan.sampling.projection import read_fitted, search
+from frugan.sampling.projection import Projection, read_fitted, reduced_distances, search
 from frugan.sampling.requests import DrawRequest
 from sampling.generators import MODELS, write
 
@@ -45,22 +45,23 @@ def own_picture(explorer: Explorer, seed: int = 5, class_: int = 2) -> torch.Ten
         return explorer.draw(explorer.seeds((seed,), (class_,)))[0]
 
 
-@pytest.mark.parametrize(("name", "space"), [("stylegan2", "w"), ("stylegan2", "w+"), ("biggan", "z"), ("r3gan", "z")])
-def test_a_picture_of_the_generator_is_found_again(name: str, space: str, files: dict[str, Path]) -> None:
+@pytest.mark.parametrize(
+    ("name", "space", "of"),
+    [("stylegan2", "w", STEPS), ("stylegan2", "w+", STEPS), ("biggan", "z", STEPS), ("r3gan", "z", 2 * STEPS)],
+)
+def test_a_picture_of_the_generator_is_found_again(name: str, space: str, of: int, files: dict[str, Path]) -> None:
     steps: list[int] = []
     with explore(files[name], device="cpu") as explorer:
         target = own_picture(explorer)
         layout = explorer.layout
-        found = search(explorer, target, steps=STEPS, space=space, progress=lambda done, _: steps.append(done))
+        found = search(explorer, target, steps=of, space=space, progress=lambda done, _: steps.append(done))
         assert explorer.layout == layout
         with explorer.in_full():
             again = explorer.draw(found.points)[0]
-    assert steps == list(range(1, STEPS + 1))
+    assert steps == list(range(1, of + 1))
     assert found.after < found.before / 4
-    distances = f"distance {found.after:.3g}, where the mean picture has {found.before:.3g} (features: "
-    assert found.nearness.startswith(f"near: {distances}")
-    assert replace(found, after=found.before / 2).nearness.startswith("somewhat alike: ")
-    assert replace(found, after=0.9 * found.before).nearness.startswith("hardly nearer than the mean picture: ")
+    assert found.nearness.startswith("near: about as near as yours reduced to ")
+    assert f"distance {found.after:.3g}, that of the mean picture {found.before:.3g}; features: " in found.nearness
     far = [float((picture - target).square().mean()) for picture in (found.picture, found.start)]
     assert far[0] < far[1] / 3
     torch.testing.assert_close(again, found.picture)
@@ -68,6 +69,42 @@ def test_a_picture_of_the_generator_is_found_again(name: str, space: str, files:
     assert bool((vectors == vectors[0]).all()) == (space != "w+")
     if found.points.shares is not None:
         assert float(found.points.shares.sum()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("after", "before", "told"),
+    [
+        (
+            0.04,
+            2.0,
+            "near: about as near as yours reduced to 16 x 16 pixels (distance 0.04, that of the mean picture 2;",
+        ),
+        (0.10, 2.0, "near: about as near as yours reduced to 8 x 8 pixels ("),
+        (0.02, 0.02, "near: about as near as yours reduced to 16 x 16 pixels ("),  # the mean picture itself
+        (0.156, 2.57, "somewhat alike: about as near as yours reduced to 4 x 4 pixels ("),  # a smear
+        (0.8, 2.57, "hardly alike: farther than yours reduced to 4 x 4 pixels ("),
+        (0.2, 0.25, "hardly nearer than the mean picture: about as near as yours reduced to 4 x 4 pixels ("),
+        (2.0, 2.57, "hardly nearer than the mean picture: farther than yours reduced to 4 x 4 pixels ("),
+    ],
+)
+def test_nearness_is_that_of_a_copy_with_few_pixels(after: float, before: float, told: str) -> None:
+    nothing = torch.zeros(3, 32, 32)
+    points = Points(torch.zeros(1, 1, 8), None)
+    reduced = {4: 0.27, 8: 0.15, 16: 0.04}
+    found = Projection(points, nothing, nothing, nothing, before, after, reduced, "small", "w", 300, points)
+    assert found.nearness.startswith(told)
+
+
+def test_a_copy_with_fewer_pixels_is_farther(styled: Explorer) -> None:
+    target = own_picture(styled)
+    distance = choose_distance("small", Path(), styled.device).to(target[None])
+    reduced = reduced_distances(target, distance)
+    assert [*reduced] == [4, 8, 16]
+    assert [*reduced.values()] == sorted(reduced.values(), reverse=True)
+    flat = reduced_distances(torch.full_like(target, 0.3), distance)
+    assert max(flat.values()) > 0  # of another picture than the one that distances are from
+    own = choose_distance("small", Path(), styled.device).to(torch.full_like(target, 0.3)[None])
+    assert max(reduced_distances(torch.full_like(target, 0.3), own).values()) < 1e-6  # nothing is lost of it
 
 
 def test_a_search_is_the_same_twice_and_can_be_broken_off(styled: Explorer) -> None:
@@ -111,9 +148,7 @@ def test_projected_pictures_are_moved_and_morphed(files: dict[str, Path], tmp_pa
     pictures = [picture_file(tmp_path / f"{name}.png", (50, 40), name) for name in ("red", "black")]
     said: list[str] = []
     paths = frugan.project(files["stylegan2"], pictures, tmp_path / "out", steps=4, device="cpu", say=said.append)
-    told = (
-        r": (near|somewhat alike|hardly nearer than the mean picture): distance .*, where the mean picture has .* in w "
-    )
+    told = r": (near|somewhat alike|hardly alike|hardly nearer than the mean picture): .* pixels \(distance .*\), in w "
     for picture in pictures:
         assert [line for line in said if re.match(re.escape(str(picture)) + told, line)]
     assert [path.name for path in paths] == ["projections.png", "red.safetensors", "black.safetensors"]

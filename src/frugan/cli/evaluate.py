@@ -29,7 +29,15 @@ from frugan.cli.options import (
 from frugan.cli.output import Bar, print_json, say
 from frugan.errors import BadInput
 from frugan.progress import METRICS, STANDING_BATCHES, USUAL_METRICS, quiet
-from frugan.wording import BY_NEIGHBOURS, score_name, two_sample_in_words, with_interval
+from frugan.wording import (
+    BY_NEIGHBOURS,
+    SAYS_LITTLE,
+    neighbour_counts,
+    says_little,
+    score_name,
+    two_sample_in_words,
+    with_interval,
+)
 
 if TYPE_CHECKING:
     from frugan.evaluation.scorer import Evaluation, EvaluationOptions
@@ -327,11 +335,13 @@ def _print(evaluations: list["Evaluation"]) -> None:
         if (words := two_sample_in_words(evaluation.scores, evaluation.provenance.as_json())) is not None:
             at = f"truncation {evaluation.provenance.truncation:g}: " if len(evaluations) > 1 else ""
             console.print(at + words, markup=False, soft_wrap=True)
-    scores = evaluations[0].scores
+    scores, compared = evaluations[0].scores, evaluations[0].provenance.as_json()
     beside = [names for names in BY_NEIGHBOURS.values() if f"{names[0]}_real" in scores]
-    if beside:
+    if beside and not evaluations[0].provenance.is_of_real:
         real = ", ".join(" and ".join(f"{name} {scores[f'{name}_real']:.3g}" for name in names) for names in beside)
-        console.print(f"one half of the real pictures has {real} by pixels against the other half", soft_wrap=True)
+        of = f"{neighbour_counts(compared)}; as many others of the real ones have {real}"
+        little = f" ({SAYS_LITTLE})" if says_little(beside[0][0], scores, compared) else ""
+        console.print(f"by pixels{little}: {of}", markup=False, soft_wrap=True)
     console.print(_provenance_line(evaluations[0]), markup=False, soft_wrap=True)
 
 

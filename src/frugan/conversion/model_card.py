@@ -30,7 +30,7 @@ from frugan.recipes import shipped_weights
 from frugan.reporting.grids import ROWS_KEYWORD
 from frugan.setup.networks import Weights, weights_metadata
 from frugan.setup.recipe_setup import parameter_counts
-from frugan.wording import beside_real, by_pictures, family_name, show_size, with_interval
+from frugan.wording import SAYS_LITTLE, TOLD_APART, beside_real, by_pictures, family_name, show_size, with_interval
 
 
 @dataclass(frozen=True)
@@ -273,6 +273,9 @@ def _scores(scored: Sequence[Scored]) -> Iterator[str]:
     yield from _table(titles, list(newest.values()))
     yield "Of each kind the score of the step nearest to that of these weights; behind ± half of a 95 % interval, where"
     yield "one is known. Scores compare only where all of this agrees, and what they compare with is the same."
+    if any(SAYS_LITTLE in value for _, value, *_ in newest.values()):
+        yield f"Where a judge tells more than {100 * TOLD_APART:.0f} in 100 pictures from real ones, precision and"
+        yield "recall of pixels say little yet: smears of about the right colours have high ones."
     yield ""
 
 
@@ -302,11 +305,11 @@ BESIDE_OTHERS = ("_std", "_half_width", "_real", "f_score")
 def _score_row(scored: Scored, name: str) -> tuple[str, ...]:
     of, scores = scored.provenance, scored.scores
     about = f"{of.truncation:g}", of.statistics, "averaged" if of.ema else "trained"
-    width = half_width(name, scores, of.samples, of.rows)
+    width = half_width(name, scores, of.as_json())
     measured = of.measured(name)
     return (
         TITLES.get(name, name),
-        with_interval(name, scores[name], width) + beside_real(name, scores),
+        with_interval(name, scores[name], width) + beside_real(name, scores, of.as_json()),
         "-" if of.is_of_real else f"{of.step:,}",
         measured.samples,
         measured.compared_with,

@@ -22,11 +22,11 @@ from frugan.files import Folders, read_json
 from frugan.metrics.control import MOST_LOOKS, Control, control_of
 from frugan.metrics.feature_network import PixelFeatures
 from frugan.metrics.leave_one_out import FEWEST, leave_one_out
-from frugan.metrics.scores import ball_radii, density_coverage, precision_recall, proportion_half_width
+from frugan.metrics.scores import ball_radii, neighbour_scores, precision_recall, proportion_half_width
 from frugan.metrics.two_sample import MOST_PICTURES, Judge, TwoSample, seen_by_judge, two_sample
 from frugan.progress import Progress, Say, quiet
 from frugan.sampling.requests import DrawRequest
-from frugan.wording import LEFT_OUT
+from frugan.wording import BY_NEIGHBOURS, LEFT_OUT, neighbours_in_words
 
 FEWEST_FOR_NETWORKS = 250
 """Pictures on either side below which networks learn too little from their half, and fixed features judge."""
@@ -180,16 +180,47 @@ MOST_FOR_PIXELS = 1000
 
 @dataclass(frozen=True)
 class PixelTest:
-    """Two halves of real pictures, of which the second stands for generated ones in scores by neighbours in pixels."""
+    """Real pictures in two halves for scores by neighbours in pixels: generated ones are scored against the first.
+
+    So is the second, with as many pictures on either side: these scores depend on counts.
+    """
 
     pictures: PictureSet  # real pictures
-    count: int  # pictures in each half
+    count: int  # pictures on either side
+    metrics: tuple[str, ...]  # of `BY_NEIGHBOURS`
 
     @classmethod
-    def of(cls, pictures: PictureSet, samples: int) -> Self | None:
+    def of(cls, pictures: PictureSet, samples: int, metrics: Sequence[str]) -> Self | None:
         """Divide pictures into halves, of at most so many; None: too few for halves with neighbours."""
         count = min(len(pictures) // 2, samples, MOST_FOR_PIXELS)
-        return None if count < FEWEST else cls(pictures, count)
+        return None if count < FEWEST else cls(pictures, count, tuple(metrics))
+
+    @staticmethod
+    def among(metrics: Sequence[str], network: str) -> tuple[str, ...]:
+        """Those of some metrics that compare neighbours by pixels.
+
+        Args:
+            network: name of the feature network.
+        """
+        return tuple(metric for metric in BY_NEIGHBOURS if network == PixelFeatures.name and metric in metrics)
+
+    @staticmethod
+    def lacking(pictures: int, metrics: Sequence[str]) -> str:
+        """The warning about too few real pictures, or samples."""
+        return (
+            f"{neighbours_in_words(metrics)} by pixels: {LEFT_OUT}, as {pictures:,} real pictures are too few to tell "
+            f"what they mean; expected at least {2 * FEWEST}, and {FEWEST} samples"
+        )
+
+    @property
+    def blind(self) -> str | None:
+        """Say that nothing can be seen with so few pictures; None: something can."""
+        if not self.control.blind:
+            return None
+        return (
+            f"{neighbours_in_words(self.metrics)} by pixels: blind at this number of pictures: of real ones their "
+            f"control {self.control}; so they are {LEFT_OUT}"
+        )
 
     @cached_property
     def control(self) -> Control:
@@ -209,30 +240,39 @@ class PixelTest:
             lambda: control_of(sees, self._half(1)),
         )
 
-    def of_real(self, metrics: Sequence[str]) -> dict[str, float]:
-        """Scores by name, of the second half against the first.
+    def scores(self, rows: NDArray[np.float32]) -> dict[str, float]:
+        """Scores by name, with those of real pictures beside them.
 
         Args:
-            metrics: of `BY_NEIGHBOURS`.
+            rows: features of generated pictures [N, D], of which the first `count` are compared.
         """
-        scores: dict[str, float] = {}
-        if "pr" in metrics:
-            scores["precision_real"], scores["recall_real"] = self._usual
-        if "dc" in metrics:
-            rows = self._pixels(self._half(1)).pooled.numpy()
-            scores["density_real"], _, scores["coverage_real"] = density_coverage(rows, self._known[0])
-        return scores
+        names = [name for metric in self.metrics for name in BY_NEIGHBOURS[metric]]
+        return {**self._of_rows(rows[: self.count]), **{f"{name}_real": self.of_real[name] for name in names}}
 
-    def flatters(self, scores: Mapping[str, float], samples: int) -> str | None:
+    @cached_property
+    def of_real(self) -> dict[str, float]:
+        """Scores by name, of the second half in place of generated pictures."""
+        return self._of_rows(self._pixels(self._half(1)).pooled.numpy())
+
+    def of_others(self, others: PictureSet) -> dict[str, float]:
+        """Scores by name, of other real pictures, the first `count` of them, in place of generated ones."""
+        return self.scores(self._pixels(torch.from_numpy(np.array(others[np.arange(self.count)]))).pooled.numpy())
+
+    def _of_rows(self, rows: NDArray[np.float32]) -> dict[str, float]:
+        known, radii = self._known
+        found = [neighbour_scores(metric, rows, known, real_radii=radii) for metric in self.metrics]
+        return {name: value for scores in found for name, value in scores.items()}
+
+    def flatters(self, scores: Mapping[str, float]) -> str | None:
         """Return a warning about a precision that real pictures do not have; None: theirs is as high.
 
         Args:
-            scores: by name, of so many generated pictures.
+            scores: by name, as `scores` gives them.
         """
         if "precision" not in scores:
             return None
         precision, real = scores["precision"], self._usual[0]
-        width = proportion_half_width(precision, samples) + proportion_half_width(real, self.count)
+        width = proportion_half_width(precision, self.count) + proportion_half_width(real, self.count)
         if precision - real <= width:
             return None
         return (

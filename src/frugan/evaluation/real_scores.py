@@ -19,7 +19,7 @@ from frugan.engine.ranks.place import Place
 from frugan.errors import BadInput, checked
 from frugan.evaluation.compared import HELD_OUT, Compared, are_unseen_digits, compared_with, described, unseen_digits
 from frugan.evaluation.feature_collector import GatheredFeatures
-from frugan.evaluation.judged import TwoSampleTest
+from frugan.evaluation.judged import PixelTest, TwoSampleTest
 from frugan.evaluation.reference import (
     FEATURES_AT_ONCE,
     MOST_ROWS,
@@ -46,7 +46,7 @@ from frugan.metrics.scores import Moments, StreamingInceptionScore, StreamingMom
 from frugan.progress import USUAL_METRICS, Progress, Say, quiet
 from frugan.setup.devices import use_device
 from frugan.setup.networks import Weights
-from frugan.wording import count
+from frugan.wording import count, neighbours_in_words
 
 LEAST_REAL = 20
 """Pictures in all: ten on each side, as of generated ones."""
@@ -114,17 +114,30 @@ def evaluate_real(
     warnings: list[str] = [] if compared.doubt is None else [compared.doubt]
     test, rows = parts.judged(options, stage, progress), 0
     judge = test.described if "two-sample" in metrics else NONE
-    if {*metrics} - WITHOUT_FEATURES:
+    by_pixels = PixelTest.among(metrics, network.name)
+    others = tuple(metric for metric in metrics if metric not in by_pixels)
+    if {*others} - WITHOUT_FEATURES:
         stage("features of real pictures")
-        scores, by_class, found, rows = _part_against_others(network, parts, metrics, progress)
+        scores, by_class, found, rows = _part_against_others(network, parts, others, progress)
         warnings += found
+    pixel_test = PixelTest.of(parts.given, parts.most(options), by_pixels) if by_pixels else None
+    blind: dict[str, str] = {}  # metric -> why its scores are left out
+    if by_pixels:
+        stage(f"{neighbours_in_words(by_pixels)} of real pictures, and their control")
+        left_out = PixelTest.lacking(len(parts.given), by_pixels) if pixel_test is None else pixel_test.blind
+        blind |= {} if left_out is None else dict.fromkeys(by_pixels, left_out)
+    if pixel_test is not None and not blind:
+        scores |= pixel_test.of_others(parts.scored) if parts.held_out else pixel_test.of_real
     if "two-sample" in metrics and test.blind is not None:
-        warnings.append(test.blind)
+        blind["two-sample"] = test.blind
     elif "two-sample" in metrics:
         scores |= test.of_others(parts.scored) if parts.held_out else test.of_real()
+    warnings += dict.fromkeys(blind.values())
     for line in warnings:
         if line != compared.doubt:  # which was told when they were opened
             say(f"warning: {line}")
+    controls = {"two-sample": test.control} if "two-sample" in metrics else {}
+    controls |= {} if pixel_test is None else {",".join(by_pixels): pixel_test.control}
     split = UNSEEN_BY_THE_DEMO if are_unseen_digits(data) else HELD_OUT if parts.held_out else "all"
     provenance = Provenance(
         network=network.name,
@@ -145,8 +158,9 @@ def evaluate_real(
         weights=NONE if weights is None else str(weights.path),
         step=0,
         judge=judge,
-        control=f"two-sample {test.control}" if "two-sample" in metrics else NONE,
-        blind="two-sample" if "two-sample" in metrics and test.control.blind else NONE,
+        neighbours=0 if pixel_test is None else pixel_test.count,
+        control="; ".join(f"{names} {control}" for names, control in controls.items()) or NONE,
+        blind=",".join(blind) or NONE,
         scored=REAL,
     )
     return Evaluation(scores, provenance, by_class, tuple(warnings))
@@ -203,8 +217,11 @@ class _Parts:
 
     def judged(self, options: EvaluationOptions, stage: Say, progress: Progress | None) -> TwoSampleTest:
         """The pictures of two-sample: those that generated ones are judged against, and no more than are scored."""
-        most = min(options.samples, len(self.scored)) if self.held_out else options.samples
-        return TwoSampleTest(self.given, most, options.judge, stage, progress)
+        return TwoSampleTest(self.given, self.most(options), options.judge, stage, progress)
+
+    def most(self, options: EvaluationOptions) -> int:
+        """Most pictures that may take the place of generated ones."""
+        return min(options.samples, len(self.scored)) if self.held_out else options.samples
 
 
 def _part_against_others(

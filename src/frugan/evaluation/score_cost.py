@@ -41,7 +41,7 @@ def score_cost(scorer: Scorer, networks: Mapping[str, nn.Module], draw: DrawRequ
     Raises:
         BadInput: as `Scorer.score`.
     """
-    metrics, pictures, samples = scorer.metrics, scorer.pictures, scorer.options.samples
+    metrics, pictures, samples = scorer.metrics, scorer.pictures, scorer.drawn_samples
     test = scorer.test if "two-sample" in metrics else None
     has_features = bool({*metrics} - WITHOUT_FEATURES)
     usual, first = 0.0, 0.0

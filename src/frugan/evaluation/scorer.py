@@ -1,6 +1,5 @@
 """Scores the pictures of a generator against real ones, and says what they were measured with."""
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
@@ -19,13 +18,12 @@ from frugan.data.formats.picture_set import PictureSet
 from frugan.errors import BadInput, checked
 from frugan.evaluation.equivariance import BY_MOVING, equivariance, refuse_unmovable
 from frugan.evaluation.feature_collector import FeatureCollector, FeatureTask, GatheredFeatures
-from frugan.evaluation.judged import PixelTest, TwoSampleTest
+from frugan.evaluation.judged import MOST_FOR_PIXELS, PixelTest, TwoSampleTest
 from frugan.evaluation.path_length import path_length
 from frugan.evaluation.reference import FEATURES_AT_ONCE, WITHOUT_FEATURES, Reference, reference_of
 from frugan.files import Folders
 from frugan.metrics.control import Control
-from frugan.metrics.feature_network import FeatureNetwork, Features, PixelFeatures, RowStore, temporary_rows
-from frugan.metrics.leave_one_out import FEWEST
+from frugan.metrics.feature_network import FeatureNetwork, Features, RowStore, temporary_rows
 from frugan.metrics.moments_file import FileMoments
 from frugan.metrics.provenance import MOST_WITHOUT_REAL, NONE, Provenance
 from frugan.metrics.scores import (
@@ -35,18 +33,17 @@ from frugan.metrics.scores import (
     Moments,
     StreamingMoments,
     clip_distance,
-    density_coverage,
     frechet_distance,
     half_width,
     kernel_distance,
-    precision_recall,
+    neighbour_scores,
 )
 from frugan.metrics.two_sample import MOST_PICTURES, Judge
 from frugan.metrics.vision_transformers import CLIP
 from frugan.progress import METRICS, USUAL_METRICS, Say, quiet
 from frugan.recipe.recipe import Recipe
 from frugan.sampling.requests import DrawRequest, check_draw
-from frugan.wording import BY_NEIGHBOURS, LEFT_OUT
+from frugan.wording import BY_NEIGHBOURS, neighbours_in_words
 
 if TYPE_CHECKING:  # one process needs no torch.distributed
     from frugan.engine.ranks.group import RankGroup
@@ -143,7 +140,7 @@ class Evaluation:
 
     def half_width(self, name: str) -> float | None:
         """Return half of a 95 % interval of a score; None: none is known."""
-        return half_width(name, self.scores, self.provenance.samples, self.provenance.rows)
+        return half_width(name, self.scores, self.provenance.as_json())
 
     def as_json(self) -> dict[str, Any]:
         """Return the evaluation as JSON values, for programs."""
@@ -224,7 +221,7 @@ class Scorer:
             self._refuse_few(metrics)
             reference = self.reference
             warnings = self._doubts(draw, reference)
-            dimensions, samples = reference.rows.shape[1], self.options.samples
+            dimensions, samples = reference.rows.shape[1], self.drawn_samples
 
             # Draw, all ranks together, and measure what was drawn.
             scores: dict[str, float] = {}
@@ -237,29 +234,25 @@ class Scorer:
                 drawn = _sound(collector.draw(task, store), samples)
                 self.stage("comparing them with real pictures")
                 names = () if self.pictures is None else self.pictures.class_names
-                scores, by_class = measured(metrics, drawn, store, reference, names, warnings)
+                others = [metric for metric in metrics if metric not in self._by_pixels]
+                scores, by_class = measured(others, drawn, store, reference, names, warnings)
+                if self._by_pixels:
+                    scores |= self._neighbour_scores(store, warnings)
             if test is not None:
                 judged, apart = self._told_apart(test, collector, draw)
                 scores |= apart
                 drawn = drawn or judged
             if "ppl" in metrics:
                 self.stage("measuring path lengths")
-                paths = min(samples, MOST_WITHOUT_REAL)
+                paths = min(self.options.samples, MOST_WITHOUT_REAL)
                 scores |= path_length(self.recipe, networks(), draw, device, paths)
                 drawn = drawn or _without_features(paths)
             if {*metrics} & {*BY_MOVING}:
-                moved = min(samples, MOST_WITHOUT_REAL)
+                moved = min(self.options.samples, MOST_WITHOUT_REAL)
                 self.stage("drawing samples that are moved")
                 scores |= equivariance(self.recipe, networks(), metrics, draw, moved, self.progress)
                 drawn = drawn or _without_features(moved)
             assert drawn is not None  # there is at least one metric
-            if {*self._by_pixels} & {*self._blind}:
-                left_out = (*itertools.chain(*BY_NEIGHBOURS.values()), "f_score", "density_half_width")
-                scores = {name: value for name, value in scores.items() if name not in left_out}
-            elif self._pixel_test is not None:
-                flatters = self._pixel_test.flatters(scores, samples)
-                warnings += [] if flatters is None else [flatters]
-                scores |= self._pixel_test.of_real(self._by_pixels)
             warnings += dict.fromkeys(self._blind.values())  # a line may be about several
 
         # Scores without what they were measured with would mean nothing.
@@ -269,6 +262,22 @@ class Scorer:
                 self.say(f"warning: {line}")
         self._said.update(warnings)
         return Evaluation(scores, provenance, by_class, tuple(warnings))
+
+    def _neighbour_scores(self, store: RowStore, warnings: list[str]) -> dict[str, float]:
+        """Scores by neighbours in pixels; none where they would say nothing.
+
+        Args:
+            store: features of the samples.
+            warnings: is added to.
+        """
+        test = self._pixel_test
+        self.stage(f"{neighbours_in_words(self._by_pixels)} of real pictures, and their control")
+        if test is None or {*self._by_pixels} & {*self._blind}:
+            return {}
+        scores = test.scores(store.rows())
+        if (flatters := test.flatters(scores)) is not None:
+            warnings.append(flatters)
+        return scores
 
     def _told_apart(
         self, test: TwoSampleTest, collector: FeatureCollector, draw: DrawRequest
@@ -297,19 +306,35 @@ class Scorer:
         """The real pictures of scores by neighbours in pixels; None: these are not measured, or there are too few."""
         if not self._by_pixels or self.pictures is None:
             return None
-        self.stage(f"{self._neighbours} of real pictures, and their control")
-        return PixelTest.of(self.pictures, self.options.samples)
+        test = PixelTest.of(self.pictures, self.options.samples, self._by_pixels)
+        if test is not None:
+            scores, most = neighbours_in_words(self._by_pixels), min(self.options.samples, MOST_FOR_PIXELS)
+            self._tell_of_fewer(f"{scores} by pixels", test.count, most, "compared with")
+        return test
+
+    @property
+    def drawn_samples(self) -> int:
+        """Samples that features are taken of: no more than are looked at, where neighbours by pixels are all."""
+        if self._pixel_test is None or {*self.metrics} - WITHOUT_FEATURES - {*self._by_pixels}:
+            return self.options.samples
+        return self._pixel_test.count
+
+    def _tell_of_fewer(self, scores: str, count: int, most: int, put: str) -> None:
+        """Say that fewer samples are looked at than somebody asked for, as there are not as many real pictures.
+
+        Args:
+            put: "judged against" or "compared with" a half of them.
+        """
+        asked = self.options.samples != SAMPLES if self.options.samples_asked is None else self.options.samples_asked
+        if asked and count < most:
+            assert self.pictures is not None
+            half = f"a half of the {len(self.pictures):,} real pictures"
+            self.say(f"{scores}: {count:,} samples in place of {most:,}, as they are {put} {half}")
 
     @property
     def _by_pixels(self) -> tuple[str, ...]:
         """Metrics that compare neighbours by pixels, for which one control decides."""
-        compares = self.network.name == PixelFeatures.name and self.pictures is not None
-        return tuple(metric for metric in BY_NEIGHBOURS if compares and metric in self.metrics)
-
-    @property
-    def _neighbours(self) -> str:
-        """Scores of these metrics, in words."""
-        return ", ".join(" and ".join(BY_NEIGHBOURS[metric]) for metric in self._by_pixels)
+        return () if self.pictures is None else PixelTest.among(self.metrics, self.network.name)
 
     @cached_property
     def _blind(self) -> dict[str, str]:
@@ -319,17 +344,9 @@ class Scorer:
             lines["two-sample"] = self.test.blind
         if self._by_pixels and self._pixel_test is None:
             assert self.pictures is not None
-            lines |= dict.fromkeys(
-                self._by_pixels,
-                f"{self._neighbours} by pixels: {LEFT_OUT}, as {len(self.pictures):,} real pictures are too few to "
-                f"tell what they mean; expected at least {2 * FEWEST}, and {FEWEST} samples",
-            )
-        elif self._pixel_test is not None and self._pixel_test.control.blind:
-            lines |= dict.fromkeys(
-                self._by_pixels,
-                f"{self._neighbours} by pixels: blind at this number of pictures: of real ones their control "
-                f"{self._pixel_test.control}; so they are {LEFT_OUT}",
-            )
+            lines |= dict.fromkeys(self._by_pixels, PixelTest.lacking(len(self.pictures), self._by_pixels))
+        elif self._pixel_test is not None and self._pixel_test.blind is not None:
+            lines |= dict.fromkeys(self._by_pixels, self._pixel_test.blind)
         return lines
 
     @cached_property
@@ -341,12 +358,9 @@ class Scorer:
         """
         assert self.pictures is not None  # where there are moments alone, `metrics` has refused it
         test = TwoSampleTest(self.pictures, self.options.samples, self.options.judge, self.stage, self.progress)
-        most, asked = min(self.options.samples, MOST_PICTURES), self.options.samples_asked
-        if asked is None:
-            asked = self.options.samples != SAMPLES
-        if asked and test.count < most // 2 * 2:
-            of = f"they are judged against a half of the {len(self.pictures):,} real pictures"
-            self.say(f"two-sample: {test.count:,} samples in place of {most:,}, as {of}")
+        most = min(self.options.samples, MOST_PICTURES)
+        if test.count < most // 2 * 2:
+            self._tell_of_fewer("two-sample", test.count, most, "judged against")
         return test
 
     def _provenance(
@@ -389,6 +403,7 @@ class Scorer:
             noise=draw.noise,
             rounding=draw.rounding,
             judge=self.test.described if "two-sample" in self.metrics else NONE,
+            neighbours=0 if self._pixel_test is None else self._pixel_test.count,
             control="; ".join(f"{name} {control}" for name, control in self._controls.items()) or NONE,
             blind=",".join(self._blind) or NONE,
         )
@@ -542,13 +557,9 @@ def measured(
             if size < SUBSET_SIZE:
                 warnings.append(f"kid: subsets of {size} instead of {SUBSET_SIZE}: there are no more pictures")
             scores["kid_mean"], scores["kid_std"] = kernel_distance(rows, reference.rows, subset_size=size)
-        elif metric == "pr":
-            precision, recall = precision_recall(rows, reference.rows, real_radii=reference.radii)
-            scores["precision"], scores["recall"] = precision, recall
-            both = precision + recall
-            scores["f_score"] = 2 * precision * recall / both if both else 0.0
-        elif metric == "dc":
-            scores["density"], scores["density_half_width"], scores["coverage"] = density_coverage(rows, reference.rows)
+        elif metric in BY_NEIGHBOURS:
+            radii = reference.radii if metric == "pr" else None
+            scores |= neighbour_scores(metric, rows, reference.rows, real_radii=radii)
         elif metric == "intra-fid":
             by_class = _by_class(rows, drawn.labels, reference, class_names, warnings)
             scores["intra_fid"] = float(np.mean(list(by_class.values())))

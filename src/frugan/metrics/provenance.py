@@ -28,6 +28,7 @@ SAME = (
     "classes",
     "split",
     "judge",
+    "neighbours",
 )
 """Fields in which two cards must agree for their scores to be compared."""
 
@@ -41,9 +42,21 @@ MOST_WITHOUT_REAL = 1000
 """Most samples of scores that need no real pictures: the mean length of so many paths is known to a few per cent, how
 exactly pictures move to a tenth of a decibel or so."""
 METRICS_BY_NEIGHBOURS: Mapping[str, str] = MappingProxyType(
-    {score: metric for metric, scores in BY_NEIGHBOURS.items() for score in scores}
+    {score: metric for metric, scores in BY_NEIGHBOURS.items() for score in scores} | {"f_score": "pr"}
 )
 """Score -> metric that it belongs to."""
+
+
+def counts_of(score: str, measured: Mapping[str, Any]) -> tuple[int, int]:
+    """Generated and real pictures that a score by features compares; 0: not known.
+
+    Args:
+        measured: its provenance, as JSON, perhaps of an older version.
+    """
+    samples, rows, side = (
+        count if isinstance(count := measured.get(name), int) else 0 for name in ("samples", "rows", "neighbours")
+    )
+    return (side, side) if side and score in METRICS_BY_NEIGHBOURS else (samples, rows)
 
 
 @dataclass(frozen=True)
@@ -84,6 +97,9 @@ class Provenance:
     noise: str = "const"  # noise that layers add; see `frugan.contract.family.Noise`
     rounding: str = "nearest"  # see `Rounding`
     judge: str = NONE  # judge of two-sample, and the number of pictures that it saw
+    # pictures on either side of precision, recall, density and coverage by pixels, whose control is one half of the
+    # real ones against the other; 0: these compare all samples with all rows, as published ones do, or are not there
+    neighbours: int = 0
     # how small a damage of real pictures two-sample, and precision and recall by pixels, see at this number; see
     # `frugan.metrics.control`
     control: str = NONE
@@ -114,6 +130,7 @@ class Provenance:
         """Feature network and judge, in words."""
         weights = "" if self.network in WITHOUT_WEIGHTS else f", weights {self.network_digest[:8]}, {self.resizer}"
         features = f"features: {network_in_words(self.network)}{weights}" if self.network != NONE else ""
+        features += f", neighbours among {self.neighbours:,} pictures on either side" if self.neighbours else ""
         judge = f"two-sample: {self.judge}" if self.judge != NONE else ""
         return "; ".join(filter(None, (features, judge)))
 
@@ -127,6 +144,9 @@ class Provenance:
         side, _, judge = self.judge.partition(" pictures on either side; ")
         if score == "two_sample" and judge:
             return Measured(side, f"{side} of {self._pictures}", judge.partition(", values")[0])
+        if score in METRICS_BY_NEIGHBOURS and self.neighbours:
+            side = f"{self.neighbours:,}"
+            return Measured(side, f"{side} of {self._pictures}", network_in_words(self.network))
         return Measured(f"{self.samples:,}", self.compared_with, network_in_words(self.network))
 
     def control_of(self, score: str) -> str:

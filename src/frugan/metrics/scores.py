@@ -3,15 +3,15 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from frugan.metrics.provenance import Provenance
-from frugan.wording import judge_in_words
+from frugan.metrics.provenance import Provenance, counts_of
+from frugan.wording import TOLD_APART, judge_in_words
 
 FOLD_ROWS = 1024
 """Rows that are gathered before they are folded in: a product of few rows moves the whole matrix for little work."""
@@ -412,25 +412,51 @@ def density_coverage(
     return float(balls.mean()) / neighbours, half / neighbours, int(holding.sum()) / len(real)
 
 
+def neighbour_scores(
+    metric: str,
+    generated: NDArray[np.float32],
+    real: NDArray[np.float32],
+    *,
+    real_radii: Tensor | None = None,
+) -> dict[str, float]:
+    """Scores by name of one of the metrics by nearest neighbours.
+
+    Args:
+        metric: "pr" or "dc".
+        generated, real: as for `precision_recall` and `density_coverage`.
+        real_radii: as for `precision_recall`; density has others.
+
+    Raises:
+        ValueError: as these two.
+    """
+    if metric == "pr":
+        precision, recall = precision_recall(generated, real, real_radii=real_radii)
+        both = precision + recall
+        return {"precision": precision, "recall": recall, "f_score": 2 * precision * recall / both if both else 0.0}
+    density, half, coverage = density_coverage(generated, real)
+    return {"density": density, "density_half_width": half, "coverage": coverage}
+
+
 def proportion_half_width(share: float, count: int) -> float:
     """Half of a 95 % interval of a share of pictures, also of 0 and 1 (Agresti and Coull 1998)."""
     middle = (share * count + 2) / (count + 4)
     return 1.96 * math.sqrt(middle * (1 - middle) / (count + 4))
 
 
-def half_width(name: str, scores: Mapping[str, float], samples: int, rows: int) -> float | None:
+def half_width(name: str, scores: Mapping[str, float], measured: Mapping[str, Any]) -> float | None:
     """Half of a 95 % interval of a score, by the estimator's own error; None: it has none that is known.
 
     Args:
         name: of the score.
         scores: by name, with what they come with.
-        samples, rows: generated and real pictures that were compared.
+        measured: their provenance, as JSON: tells how many pictures were compared.
     """
     value = scores.get(name)
     if not isinstance(value, float):
         return None
     if f"{name}_half_width" in scores:
         return scores[f"{name}_half_width"]
+    samples, rows = counts_of(name, measured)
     if name in ("precision", "recall", "coverage"):
         count = samples if name == "precision" else rows
         return proportion_half_width(value, count) if count else None
@@ -447,9 +473,6 @@ FAR_BELOW = 0.5
 their sizes: the share was at least 0.75 in 300 draws of 100 to 900 pictures, of digits and icons."""
 LEAST_GAP = 0.2
 """And by at least so much, or both are too small to say anything but that the pictures are poor."""
-TOLD_APART = 0.8
-"""Accuracy of the two-sample test from which pictures are not called good, whatever their precision. Few of them
-resemble each other more than real ones do, and early in a training all are smears."""
 LEAST_PICTURES = 100
 """On both sides; with fewer, either may be off by a tenth by chance."""
 
@@ -465,7 +488,7 @@ def low_recall(scores: Mapping[str, float], provenance: Provenance) -> str | Non
     precision, recall = scores.get("precision"), scores.get("recall")
     if not isinstance(precision, float) or not isinstance(recall, float):
         return None  # not measured, or not finite
-    if min(provenance.samples, provenance.rows) < LEAST_PICTURES or provenance.classes != "all":
+    if min(counts_of("recall", provenance.as_json())) < LEAST_PICTURES or provenance.classes != "all":
         return None
     if recall >= FAR_BELOW * precision or precision - recall < LEAST_GAP:
         return None

@@ -13,7 +13,16 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from frugan.progress import LINE_SECONDS
-from frugan.wording import GIB, beside_real, by_pictures, clock, score_name, show_size, two_sample_in_words
+from frugan.wording import (
+    GIB,
+    beside_real,
+    by_pictures,
+    clock,
+    neighbour_counts,
+    score_name,
+    show_size,
+    two_sample_in_words,
+)
 
 PHASES: Mapping[str, str] = MappingProxyType(
     {"D": "discriminator", "G": "generator", "D_r1": "R1", "D_penalty": "penalty", "G_path": "path length"}
@@ -147,18 +156,20 @@ _CARD: dict[str, Callable[[float], str]] = {
 
 def _scores(event: Mapping[str, object]) -> str:
     scores, of = event.get("scores"), event.get("provenance")
-    network = of.get("network") if isinstance(of, Mapping) else None
+    measured: Mapping[str, Any] = of if isinstance(of, Mapping) else {}
+    network = measured.get("network")
     told = [score_name(str(scores), network)]
     if isinstance(scores, Mapping):
-        judged = two_sample_in_words(scores, of if isinstance(of, Mapping) else {})
+        judged = two_sample_in_words(scores, measured)
         of_features = {name: value for name, value in scores.items() if judged is None or not by_pictures(name)}
         by_features = ", ".join(
-            f"{name} {_short(value)}{beside_real(name, scores)}"
+            f"{name} {_short(value)}{beside_real(name, scores, measured)}"
             for name, value in of_features.items()
             if not name.endswith("_half_width")
             and (name.removesuffix("_real") not in of_features or not name.endswith("_real"))
         )
         told = [score_name(by_features, network)] if by_features else []  # the network's name once, for all of them
+        told += [counts] if (counts := neighbour_counts(measured)) else []
         told += [] if judged is None else [judged]
     return f"step {_count(event.get('step'))}: {'; '.join(told)}"
 

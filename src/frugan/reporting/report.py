@@ -56,9 +56,8 @@ def _is_left_out(line: str, doubts: Collection[str]) -> bool:
 
 def _with_interval(name: str, scores: Mapping[str, Any], of: Mapping[str, Any]) -> str:
     """A score, with half of its 95 % interval where one is known, and with the real pictures' where it was taken."""
-    counts = [count if isinstance(count := of.get(key), int) else 0 for key in ("samples", "rows")]
-    width = half_width(name, scores, *counts)
-    return with_interval(name, float(scores[name]), width) + beside_real(name, scores)
+    width = half_width(name, scores, of)
+    return with_interval(name, float(scores[name]), width) + beside_real(name, scores, of)
 
 
 def _at(of: Mapping[str, Any]) -> str:
@@ -478,7 +477,7 @@ def _with_doubt(run: RunView, first: RunView) -> RunView:
     """Warn where the scores of a run cannot be compared with those of the first one."""
     title = "What the scores were measured with"
     one, other = dict(first.facts.get(title, {})), dict(run.facts.get(title, {}))
-    older = {"reference_digest": NONE, "judge": NONE}  # since older versions
+    older = {"reference_digest": NONE, "judge": NONE, "neighbours": "0"}  # since older versions
     pairs = [(name, (older | one).get(name, "?"), (older | other).get(name, "?")) for name in SAME]
     apart = [f"{name} {mine} and {theirs}" for name, mine, theirs in pairs if mine != theirs]
     if not one or not other or not apart:

@@ -11,6 +11,7 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
+from frugan.metrics.provenance import METRICS_BY_NEIGHBOURS
 from frugan.reporting.gradient_maps import GradientMap, GradientMaps
 from frugan.reporting.standing import Headline
 from frugan.wording import GIB, score_name
@@ -99,6 +100,12 @@ def chart_of(score: str, network: object) -> tuple[str, str]:
     """Title of a score's chart and name of its curve; scores by different feature networks are never in one chart."""
     title, better, curve = SCORES.get(score, (score, "", score))
     return f"Score: {score_name(title, network)}{', ' if better else ''}{better}", curve
+
+
+def _other_counts(score: str, measured: Mapping[str, Any]) -> str:
+    """End of the name of a curve of scores by neighbours in pixels that an older version took, of other counts."""
+    older = measured.get("network") == "pixels" and not measured.get("neighbours")
+    return ", all samples and pictures" if older and score in METRICS_BY_NEIGHBOURS else ""
 
 
 def score_in_words(score: str) -> str:
@@ -229,10 +236,11 @@ class Charts:
                     self._step(event)
                     continue
                 if kind == "metrics":
-                    network = event.get("provenance", {}).get("network")
+                    measured = event.get("provenance", {})
                     for name, value in event["scores"].items():
                         if not name.endswith("_half_width"):  # a chart of it would say nothing
-                            self._add(*chart_of(name, network), int(event["step"]), value)
+                            title, curve = chart_of(name, measured.get("network"))
+                            self._add(title, curve + _other_counts(name, measured), int(event["step"]), value)
                 if kind == "variety":
                     for curve in ("mean", "nearest"):
                         self._add(VARIETY, VARIETY_CURVES[curve], int(event["step"]), fmean(event[curve].values()))

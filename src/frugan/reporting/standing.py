@@ -8,7 +8,17 @@ from typing import Any
 
 from frugan.metrics.provenance import NONE
 from frugan.metrics.scores import half_width
-from frugan.wording import clock, count, family_name, judge_in_words, made_by, score_name, with_interval
+from frugan.wording import (
+    clock,
+    controls_in,
+    count,
+    family_name,
+    judge_in_words,
+    made_by,
+    says_little,
+    score_name,
+    with_interval,
+)
 
 SECOND: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -65,26 +75,36 @@ def _told_apart(scores: Mapping[str, Any], measured: Mapping[str, Any]) -> Itera
     about = ["50 is guessing"]
     if isinstance(real, float):
         about.append(f"real ones from each other: {100 * real:.0f}")
-    if (control := str(measured.get("control", NONE))) != NONE:
-        about.append(control.partition(";")[0].replace("two-sample ", "shown damaged real pictures, it ", 1))
+    about += _seen("two-sample", measured)
+    if any(says_little(score, scores, measured) for score in scores):
+        about.append("precision and recall by pixels say little yet")
     width = half_width if isinstance(half_width, float) else None
     told = with_interval("two_sample", share, width, ".0f", 100)
     yield Headline(name, f"{told} times in 100", "; ".join(about))
 
 
 def _by_features(scores: Mapping[str, Any], measured: Mapping[str, Any]) -> Iterator[Headline]:
-    samples, rows = (number if isinstance(number := measured.get(key), int) else 0 for key in ("samples", "rows"))
     blind = "pr" in str(measured.get("blind", NONE)).split(",")
     for score, (name, about) in SECOND.items():
         value = scores.get(score)
         if not isinstance(value, int | float) or (blind and score in ("recall", "precision")):
             continue
-        width = half_width(score, scores, samples, rows)
+        if says_little(score, scores, measured):
+            continue
+        width = half_width(score, scores, measured)
         shown = with_interval(score, value, width, ".3g")
         real = scores.get(f"{score}_real")
-        control = f"; real ones from each other: {real:.2g}" if isinstance(real, float) else ""
-        yield Headline(score_name(name, measured.get("network")), shown, about + control)
+        beside = [f"real ones from each other: {real:.2g}"] if isinstance(real, float) else []
+        sees = _seen("pr", measured) if score in ("recall", "precision") else ()
+        yield Headline(score_name(name, measured.get("network")), shown, "; ".join((about, *beside, *sees)))
         return
+
+
+def _seen(metric: str, measured: Mapping[str, Any]) -> Iterator[str]:
+    """How small a damage of real pictures a metric sees, and what it does not see; nothing where it has no control."""
+    for metrics, seen in controls_in(measured.get("control")).items():
+        if metric in metrics.split(","):
+            yield f"shown damaged real pictures, it {seen}"
 
 
 def sentence(state: str, last: Mapping[str, Mapping[str, Any]], warning: str | None) -> str:

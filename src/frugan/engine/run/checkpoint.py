@@ -22,7 +22,7 @@ from frugan.engine.state.optimizer_settings import named_parameters
 from frugan.engine.state.state import TrainingState
 from frugan.errors import BadInput
 from frugan.files import read_json
-from frugan.wording import first_lines
+from frugan.wording import BY_NEIGHBOURS, first_lines
 
 FORMAT = 1
 MANIFEST_FILE = "MANIFEST.json"
@@ -450,18 +450,23 @@ GUESSED = 0.5
 """Two-sample score of a judge that can only guess; a lower one is luck, and does not rank as better."""
 
 
-MEASURED_ALIKE = ("data_digest", "split", "samples", "classes", "truncation", "psi", "psi_layers", "noise", "ema")
+MEASURED_ALIKE = ("data_digest", "split", "classes", "truncation", "psi", "psi_layers", "noise", "ema")
 """Settings of a measurement that must be equal for scores to compare."""
-FEATURES_ALIKE = ("network_digest", "resizer", "rows", "reference_digest")
+FEATURES_ALIKE = ("network_digest", "resizer", "samples", "rows", "reference_digest")
 """Further ones of scores that use a feature network."""
+NEIGHBOURS_ALIKE = ("neighbours",)
+"""Further ones of precision and recall; left out where it is 0: older versions took those scores in the same way."""
 JUDGED_ALIKE = ("judge",)
-"""Further ones of `two_sample`."""
+"""Further ones of `two_sample`, whose judge tells how many pictures it saw."""
 
 
 def comparable(score: str, measured: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a measurement that a score depends on."""
     names = (*MEASURED_ALIKE, *(JUDGED_ALIKE if score == "two_sample" else FEATURES_ALIKE))
-    return {name: measured[name] for name in names if name in measured}
+    settings = {name: measured[name] for name in names if name in measured}
+    if score in BY_NEIGHBOURS["pr"] or score == "f_score":
+        settings |= {name: measured[name] for name in NEIGHBOURS_ALIKE if measured.get(name)}
+    return settings
 
 
 @dataclass(frozen=True)
@@ -529,7 +534,8 @@ class BestCheckpoints:
         """Steps and values of what is there, if they were measured in the same way."""
         values = read_json(self.folder / SCORES)
         now = comparable(self.score, by)
-        if values.get("score") != self.score or values.get("by", now) != now:  # an older version did not keep it
+        kept = values.get("by", now)  # an older version did not keep it, and another keeps more
+        if values.get("score") != self.score or not isinstance(kept, Mapping) or comparable(self.score, kept) != now:
             return {}
         there = {checkpoint.step for checkpoint in list_checkpoints(self.folder)}
         try:
