@@ -209,8 +209,8 @@ const explore = (() => {
     return group("Walk to another picture",
       make("small", { textContent: `Pictures change step by step from this one into another${about.classes.length ? ", of the same class or of another one" : ""}: what lies between them shows what the generator has learnt.` }),
       labelled(target, make("div", { className: "bar" }, ...(about.kept.length ? [kept] : []), to, go)), into, bar,
-      labelled("Save as", make("div", { className: "bar" }, ...about.films.map(keep)),
-        ...(about.films.includes(".mp4") ? [make("small", { textContent: ABOUT_MP4 })] : [])));
+      labelled("Save as", make("div", { className: "bar" }, ...about.films.map(keep))),
+      ...(about.films.includes(".mp4") ? [make("small", { textContent: ABOUT_MP4 })] : []));
   };
 
   // Directions.
