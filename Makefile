@@ -50,6 +50,7 @@ predictions: install
 docs: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	$(BIN)/zensical build --config-file mkdocs.yml --strict
+	@echo "The docs as a site: $(CURDIR)/build/site/index.html"
 
 install: $(VENV)/.installed
 

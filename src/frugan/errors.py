@@ -17,6 +17,18 @@ class BadInput(ValueError):
     """
 
 
+class BadFields(BadInput):
+    """Values of some fields cannot be used; a form shows at each field what is wrong with its value.
+
+    Attributes:
+        reasons: field -> what is wrong, without the field and its value; "": of none by itself.
+    """
+
+    def __init__(self, message: str, reasons: Mapping[str, str]) -> None:
+        super().__init__(message)
+        self.reasons = reasons
+
+
 class OtherWeights(BadInput):
     """A file belongs to other weights of a generator than those that are open."""
 

@@ -57,7 +57,7 @@ def test_a_class_that_is_called_all_is_that_class(capsys: pytest.CaptureFixture[
         (("flowers", "plants", "rocks", "vehicles"), "cats", "the classes are flowers, plants, rocks, vehicles; or"),
         (("cat", "Dog"), "horse", "the classes are cat, Dog; or give numbers"),
         (tuple(f"name {i}" for i in range(20)), "zzz", "and 8 more"),
-        ((), "cat", "keep no class names; expected numbers"),
+        ((), "teapots", "^--classes teapots: this run has no classes; leave --classes out$"),
         (("cat",), "", "no class is called ''"),
         (("1", "10"), "10", "^--classes 10: expected 0 to 1; .* 2 classes; the class called '10' is number 1$"),
         (("1", "10"), "0-99", "^--classes 0-99: expected 0 to 1; this network has 2 classes$"),
@@ -68,6 +68,11 @@ def test_a_class_that_is_called_all_is_that_class(capsys: pytest.CaptureFixture[
 def test_unknown_classes(names: tuple[str, ...], text: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         ClassChoice.parse(text).among(names, max(1, len(names)))
+
+
+def test_names_of_classes_that_nobody_has_named() -> None:
+    with pytest.raises(BadInput, match=r"'cat': these weights keep no class names; expected numbers and ranges"):
+        ClassChoice.parse("cat").among((), 3)
 
 
 @pytest.mark.parametrize(("text", "classes"), [("all", None), ("0-9", None), ("0-8", tuple(range(9)))])

@@ -41,7 +41,7 @@ def test_a_scheduler_is_told_by_75_to_come_back(
     assert frugan(*words).returncode == 0
     refused = frugan(*words, "--stop-after", "4 steps")
     assert refused.returncode == 2
-    assert "--stop-after 4 steps: expected a time such as 23h" in refused.stderr
+    assert "--stop-after 4 steps: expected a time such as 15min" in refused.stderr
 
 
 def test_sample_grids_are_named_where_some_were_drawn(

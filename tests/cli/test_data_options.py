@@ -38,10 +38,15 @@ def test_small_pictures_are_left_out_and_named_each_time(tmp_path: Path, frugan:
     source, out = write_pictures(tmp_path / "pictures"), str(tmp_path / "out")
     Image.new("RGB", (20, 20)).save(source / "hell" / "small.png")
     words = ["prepare", str(source), out, "--resolution", "32"]
+    line = "1 picture left out, smaller than 32 x 32: hell/small.png"
+    few = frugan("prepare", str(source), str(tmp_path / "few"), "--resolution", "32")
+    assert few.returncode == 0, few.stderr
+    assert f"{line} (data.allow_upscale=true enlarges " in few.stderr
+    Image.new("RGB", (20, 20)).save(source / "hell" / "smaller.png")
     refused = frugan(*words)
     assert refused.returncode == 2
     assert "--leave-out-small" in refused.stderr
-    line = "1 picture left out, smaller than 32 x 32: hell/small.png"
+    line = "2 pictures left out, smaller than 32 x 32: hell/small.png, hell/smaller.png"
     for _ in range(2):
         prepared = frugan(*words, "--leave-out-small")
         assert prepared.returncode == 0, prepared.stderr

@@ -89,8 +89,8 @@ def test_what_is_chosen_where_no_recipe_is_named(frugan: Frugan, tmp_path: Path)
     for words, message in (
         ((), "no recipe and no pictures given"),
         (("--data", str(tmp_path / "none")), "does not exist"),
-        (("--data", str(pictures), "--for", "soon"), "--for soon: expected a time such as 23h, 90min or 300s"),
-        (("--data", str(pictures), "--for", ""), "--for '': expected a time such as 23h"),
+        (("--data", str(pictures), "--for", "soon"), "--for soon: expected a time such as 15min or 2h"),
+        (("--data", str(pictures), "--for", ""), "--for '': expected a time such as 15min"),
         (("biggan-small-32", "--for", "3h"), "--for 3h: goes without a recipe"),
         (("biggan-small-32", "--init", "w"), "--init w: goes without a recipe"),
         (("--data", str(pictures), "--memory", "6GiB"), "--memory 6GiB: for a card, and none is here"),

@@ -57,9 +57,11 @@ def test_the_folder_holds_what_the_page_needs(tmp_path: Path, frugan: Frugan) ->
     assert "Made with frugan: R3GAN generator at 32 pixels, trained for 1,234 steps." in page
     with tarfile.open(tmp_path / "runtime.tgz", "w:gz") as archive:
         archive.add(runtime, "package")
-    made = export_site(weights, tmp_path / "again", runtime=tmp_path / "runtime.tgz", say=print)
+    words = ("export", str(weights), str(tmp_path / "a site"), "--web", "--runtime", str(tmp_path / "runtime.tgz"))
+    look = f"To look at it: python -m http.server --bind 127.0.0.1 --directory '{tmp_path / 'a site'}'"
+    assert frugan(*words).stdout.splitlines()[-1].startswith(look)
     for name in (PAGE, MODULE, WASM):
-        assert (made.path / name).read_bytes() == (tmp_path / "site" / name).read_bytes()
+        assert (tmp_path / "a site" / name).read_bytes() == (tmp_path / "site" / name).read_bytes()
     with pytest.raises(BadInput, match="is there already; choose a new or empty folder for a page"):
         export_site(weights, tmp_path / "site", runtime=runtime, say=print)
 

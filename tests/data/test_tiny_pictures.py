@@ -44,6 +44,35 @@ def test_enlarged_pictures_are_named_the_smallest_first(mixed: Path, tmp_path: P
     assert SMALLEST in report.lines
 
 
+def test_a_few_too_small_pictures_are_left_out_by_name(mixed: Path, tmp_path: Path) -> None:
+    """Three or four of three hundred do not keep a set from being used, whoever prepares it."""
+    report = prepare(mixed, tmp_path / "out", resolution=32)
+    assert (report.pictures, report.upscaled) == (301, 0)
+    left_out = (
+        "4 pictures left out, smaller than 32 x 32: dot.png, nine.png, small.png, smaller.png "
+        "(data.allow_upscale=true enlarges those of 8 pixels and more; --allow-upscale of prepare)"
+    )
+    assert left_out in report.lines
+    assert left_out in prepare(mixed, tmp_path / "out", resolution=32).lines
+    asked = prepare(mixed, tmp_path / "asked", resolution=32, allow_upscale="leave-out")
+    assert "4 pictures left out, smaller than 32 x 32: dot.png, nine.png, small.png, smaller.png" in asked.lines
+
+
+def test_many_too_small_pictures_are_refused(folder: MakeFolder, picture: MakePicture, tmp_path: Path) -> None:
+    """A tenth is left out, and one more is too many; nor is the last of a class left out."""
+    files: dict[str, Image.Image | bytes] = {f"a/{at:02}.png": picture(at, 32, 32) for at in range(27)}
+    files |= {f"b/{at:02}.png": picture(at, 32, 20) for at in range(3)}
+    source = folder(files)
+    with pytest.raises(BadInput, match=r"class 'b' .* smaller than 32 x 32, and none is left.* or enlarge them"):
+        prepare(source, tmp_path / "out", resolution=32)
+    picture(40, 32, 32).save(source / "b" / "large.png")
+    assert prepare(source, tmp_path / "out", resolution=32).pictures == 28
+    picture(41, 32, 20).save(source / "b" / "small.png")
+    with pytest.raises(BadInput, match=r"4 pictures of 32 .* are smaller than 32 x 32: b/00.png"):
+        prepare(source, tmp_path / "other", resolution=32)
+    assert not (tmp_path / "other").exists()
+
+
 def test_counts_are_of_the_pictures_that_are_used(mixed: Path, tmp_path: Path) -> None:
     """A picture whose header alone can be read is neither resized nor padded."""
     lines = prepare(mixed, tmp_path / "out", resolution=32, fit="pad").lines

@@ -12,11 +12,14 @@ from typing import Any
 import pytest
 import torch
 
+from faults.processes import CPU
+from faults.small_runs import OUTSIDE, minigan_and_pictures
 from frugan.page import server
 from frugan.page.latents import Latents
 from frugan.page.queue import Queue
 from frugan.page.server import served
 from frugan.reporting.grids import write_grid
+from frugan.training.training import train
 from page.test_explore import STYLED, add_checkpoint
 from reporting.test_report import made_run
 from reporting.test_report_in_browser import CHROMIUM, QUIET
@@ -46,6 +49,8 @@ const end = () => put("elsewhere", performance.getEntriesByType("resource")
   put("heard", heard.join("; "));
 })();
 """
+
+FALLING = "optimizers.G.final_learning_rate=0.0001"
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
 Play = Callable[[str, str], dict[str, str]]
@@ -171,6 +176,75 @@ def test_a_run_through_time_and_its_switches(play: Play, runs: Path) -> None:
     assert [path.name for path in (runs / "faces" / "requests").iterdir()] == ["stop"]
 
 
+def test_a_run_goes_on_by_the_length_that_counts(
+    play: Play, runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    recipe, pictures = minigan_and_pictures(tmp_path)
+    train(recipe, pictures, runs / "timed", for_time="3s", overrides=(FALLING,), options=CPU)
+    told = play(
+        "run/timed",
+        """
+        await until(() => named("#run .head button", "train longer"));
+        named("#run .head button", "train longer").click();
+        await until(() => one("#run .fields input"));
+        put("first", one("#run .fields").textContent.split("Of all")[0]);
+        put("rates", one("#run .rates").textContent);
+        const length = one("[name='training.duration']"), time = one("[name='training.time']");
+        put("folded", one("#run details details").contains(length) && !one("#run details details").contains(time));
+        const fill = (input, value) => { input.value = value; input.dispatchEvent(new Event("input")); };
+        fill(time, "fifteen");
+        one("#run .go button").click();
+        await until(() => one("#run .fault"));
+        put("fault", time.nextElementSibling.textContent);
+        put("told", one("#told").textContent);
+        fill(time, "3s");
+        fill(length, "nine");
+        one("#run .go button").click();
+        await until(() => length.nextElementSibling.className === "fault");
+        put("opened", one("#run details details").open && all("#run .fault").length);
+        fill(length, "900k steps");
+        one("#run .go button").click();
+        await until(() => !one("#told").hidden);
+        put("answer", one("#told").textContent);
+        """,
+    )
+    assert told == {
+        "first": "Time in all",
+        "rates": "Learning rates have come to their last value, the lowest, and stay there.",
+        "folded": "true",
+        "fault": "Expected a time such as 15min or 2h.",
+        "told": "",
+        "opened": "1",
+        "answer": "timed no longer keeps its time of 3s: it trains 900k steps, however long that takes.",
+    }
+    (entry,) = Queue(runs).entries()
+    assert entry.words[1] == "training.duration=900k steps"
+
+
+def test_rows_of_large_pictures_have_the_names_of_their_classes(play: Play, runs: Path) -> None:
+    run = made_run(runs / "classes", steps=2, grids=0)
+    names = ("bowls", "tea pots", "a very very very long name of vases")
+    write_grid(torch.zeros(3, 20, 3, 32, 32), run / "samples" / "step-000000002-samples.png", labels=names)
+    told = play(
+        "run/classes",
+        """
+        const rows = () => all("#run .rows li");
+        await until(() => one("#run .named img") && one("#run .named img").naturalWidth > 0 && rows().length);
+        put("rows", rows().map((each) => each.textContent).join("; "));
+        const middle = (each) => { const { top, bottom } = each.getBoundingClientRect(); return (top + bottom) / 2; };
+        const { top, height } = one("#run .named img").getBoundingClientRect();
+        put("beside", rows().every((each, at) => Math.abs(middle(each) - top - (at + 0.5) * height / 3) < 4));
+        document.body.style.width = "390px";
+        await until(() => one("#run .named").offsetWidth < 390);
+        put("inside", one("#run .named").scrollWidth <= one("#run .named").clientWidth);
+        named("#run .bar button", "whole sheet").click();
+        await until(() => one("#run .rows").hidden);
+        """,
+    )
+    assert told == {"rows": "; ".join(names), "beside": "true", "inside": "true"}
+
+
 def test_a_new_run_by_its_form(play: Play, runs: Path, tmp_path: Path) -> None:
     told = play(
         "new",
@@ -185,9 +259,15 @@ def test_a_new_run_by_its_form(play: Play, runs: Path, tmp_path: Path) -> None:
         fill({{ name: "mine", data: "/none/such", recipe: "biggan-digits-32" }});
         put("about", one("#recipe-told").textContent.includes("32 pixels"));
         one("#new button").click();
-        await until(() => !one("#told").hidden);
-        put("refused", one("#told").textContent);
-        fill({{ data: {json.dumps(str(tmp_path))} }});
+        await until(() => one("#new .fault"));
+        put("refused", one("#new .fault").textContent);
+        put("beside", one("#new .fault").previousElementSibling.name);
+        fill({{ data: {json.dumps(str(tmp_path))}, for: "fifteen" }});
+        one("#new button").click();
+        await until(() => one("#new .fault") && form.elements.for.ariaInvalid === "true");
+        put("time", all("#new .fault").map((each) => each.textContent));
+        put("told", one("#told").textContent);
+        fill({{ for: "" }});
         for (let i = 0; i < 50; i++) one("#new button").click();
         await until(() => location.hash === "" && one("#queue li"));
         put("queue", one("#queue li").textContent);
@@ -195,6 +275,7 @@ def test_a_new_run_by_its_form(play: Play, runs: Path, tmp_path: Path) -> None:
     )
     assert told["about"] == "true"
     assert told["refused"].startswith("/none/such: there is nothing")
+    assert (told["beside"], told["time"], told["told"]) == ("data", "Expected a time such as 15min or 2h.", "")
     assert told["queue"] == "waitingminenexttake out"
     assert [entry.run for entry in Queue(runs).entries()] == ["mine"]
 
@@ -244,6 +325,8 @@ def test_a_generator_is_explored(play: Play, runs: Path) -> None:
         named("#explore button", "Find it in the generator").click();
         await until(() => one("section[aria-label=Found]") && command().includes("--project"));
         put("found", all("section[aria-label=Found] img").length);
+        const films = one("#explore section[aria-label='Walk to another picture']").textContent;
+        put("played", !named("#explore button", "MP4") || films.includes("most browsers do not play it"));
         one("#explore").style.width = "340px";
         one("#explore .head select").append(new Option("a run with a long name ".repeat(9)));
         const right = (name) => one(name).getBoundingClientRect().right;
@@ -256,7 +339,7 @@ def test_a_generator_is_explored(play: Play, runs: Path) -> None:
     kept = runs / "style-explore"
     assert f"--seeds 51 --directions {kept / 'directions.json'} --move slant=3" in told.pop("moved")
     assert "--classes 0,7 --columns 24 --interpolate both --seeds 51-52 " in told.pop("walked")
-    assert told == {"found": "3", "inside": "true", "begins": "mine", "told": ""}
+    assert told == {"found": "3", "played": "true", "inside": "true", "begins": "mine", "told": ""}
     assert sorted(path.name for path in kept.iterdir()) == ["directions.json", "mine.safetensors"]
 
 

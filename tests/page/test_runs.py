@@ -13,7 +13,7 @@ from PIL import Image
 from frugan.engine.run.events import EventLog
 from frugan.engine.run.run_folder import RunFolder
 from frugan.page.latents import Latents
-from frugan.page.pictures import Thumbnails, columns_of
+from frugan.page.pictures import Thumbnails, columns_of, rows_of
 from frugan.page.runs import TAIL_BYTES, NoRun, Runs
 from frugan.page.server import Page, served
 from frugan.recipe.loading import load_recipe
@@ -215,6 +215,16 @@ def test_sheets(tmp_path: Path) -> None:
     assert len(small) < path.stat().st_size
     assert columns_of(path) is None
     assert columns_of(run / "samples" / "step-000000005-interpolation.png") is None
+
+
+def test_rows_of_a_sheet_have_names(tmp_path: Path) -> None:
+    path = tmp_path / "grid.png"
+    write_grid(torch.zeros(2, 3, 3, 32, 32), path, labels=("bowls", "tea pots"))
+    assert rows_of(path) == ["bowls", "tea pots"]
+    write_grid(torch.zeros(2, 3, 3, 32, 32), path)
+    assert rows_of(path) == []
+    path.write_bytes(b"no picture")
+    assert rows_of(path) == []
 
 
 def test_columns_of_a_sheet_can_be_cut_out(tmp_path: Path) -> None:

@@ -125,6 +125,22 @@ def test_the_page_says_which_names_it_takes() -> None:
     assert field.endswith(f"<small>L{said}.")
 
 
+FIELDS = {
+    "a run's name": "name",
+    "is there already": "name",
+    "biggan-nothing": "recipe",
+    "did you mean": "fields",
+    "networks.channels": "fields",
+    "where are the pictures": "data",
+    "there is nothing": "data",
+    "expected a device such as": "device",
+    "is not a size": "memory",
+    "expected a time such as": "for",
+    "No closing quotation": "fields",
+}
+"""What is said of a value -> field of the form beside which it stands."""
+
+
 def test_what_cannot_be_trained_is_refused_at_once(page: Asking, runs: Path, recipe: tuple[str, Path]) -> None:
     path, pictures = recipe
     made_run(runs / "there", steps=2, grids=0)
@@ -151,6 +167,9 @@ def test_what_cannot_be_trained_is_refused_at_once(page: Asking, runs: Path, rec
     ]
     for change, line in wrong:
         assert line in error(page.post("/api/start", {**right, **change})), change
+        if field := FIELDS.get(line):
+            assert list(page.post("/api/start", {**right, **change}).json["fields"]) == [field], change
+    assert "--for" not in error(page.post("/api/start", {**right, "for": "soon"}))
     assert "expected remove or first" in error(page.post("/api/queue", {"run": "new", "do": "explode"}))
     assert words(runs) == {}
     fields = "data.holdout=0.2 data.fit=pad networks.mapping_layers=4"  # of some of the recipes that may be chosen
@@ -207,6 +226,41 @@ def test_what_may_change_and_what_may_not(page: Asking, runs: Path, recipe: tupl
         assert line in error(page.post("/api/runs/run/go-on", {"fields": change})), change
     assert error(page.post("/api/runs/run/go-on", {"fields": ["x"]}))
     assert words(runs) == {}
+
+
+def test_wrong_values_are_told_by_field_in_plain_words(page: Asking, runs: Path, recipe: tuple[str, Path]) -> None:
+    train(*recipe, runs / "run", overrides=("training.duration=2 steps",), options=CPU)
+    a_time, a_duration = "expected a time such as 15min or 2h", "expected a number with a unit, such as '150k steps'"
+    for key, value, reason in (
+        ("training.time", "fifteen", a_time),
+        ("training.time", "9 steps", a_time),
+        ("training.time", "15", "in which unit? Write 15min, 15s or 15h"),
+        ("training.duration", "fifteen", a_duration),
+        ("optimizers.G.learning_rate", "-1", "must be greater than 0"),
+    ):
+        answer = page.post("/api/runs/run/go-on", {"fields": {key: value}})
+        told = answer.json["fields"]
+        assert list(told) == [key]
+        assert told[key].startswith(reason)
+        assert error(answer) == f"{key}: {told[key]}"
+        assert str(runs) not in error(answer)
+    two = page.post("/api/runs/run/go-on", {"fields": {"training.time": "x", "training.duration": "y"}})
+    assert two.json["fields"].keys() == {"training.time", "training.duration"}
+    assert words(runs) == {}
+
+
+def test_a_length_in_place_of_a_time_is_told(page: Asking, runs: Path, recipe: tuple[str, Path]) -> None:
+    train(*recipe, runs / "run", for_time="3s", options=CPU)
+    for fields, told in (
+        ({"training.time": "5s"}, ""),
+        ({"training.duration": "endless"}, ""),
+        (
+            {"training.duration": "9M steps"},
+            "run no longer keeps its time of 3s: it trains 9M steps, however long that takes.",
+        ),
+    ):
+        answer = page.post("/api/runs/run/go-on", {"fields": fields})
+        assert (answer.status, answer.json["told"]) == (200, told)
 
 
 def test_a_change_saves_stops_and_goes_on(page: Asking, runs: Path, recipe: tuple[str, Path], frugan: Frugan) -> None:

@@ -167,6 +167,23 @@ def test_no_size_that_pictures_would_have_to_be_enlarged_to_by_much() -> None:
     assert not any(word.startswith("data.allow_upscale") for word in fewer.overrides)
 
 
+def test_a_few_too_small_pictures_are_left_out_and_not_enlarged() -> None:
+    """As with a recipe that is named."""
+    mostly_large = facts_of(100)
+    mostly_large.sizes[:3] = 60
+    chosen = choose(mostly_large, SLOW, "10h")
+    assert (loaded(chosen).resolution, loaded(chosen).data.allow_upscale) == (64, False)
+    assert (
+        "left out: 3 of 100 pictures, smaller than 64 pixels; to enlarge them: data.allow_upscale=true" in chosen.lines
+    )
+    enlarged = choose(mostly_large, SLOW, "10h", ["data.allow_upscale=true"])
+    assert any(line.startswith("enlarged: 3 of 100 pictures") for line in enlarged.lines)
+    only_those = replace(mostly_large, class_counts=(3, 97), labels=np.repeat([0, 1], [3, 97]))
+    assert loaded(choose(only_those, SLOW, "10h")).data.allow_upscale is True  # nothing of their class would be left
+    mostly_large.sizes[:11] = 60
+    assert loaded(choose(mostly_large, SLOW, "10h")).data.allow_upscale is True
+
+
 def test_what_is_said_of_squares_counts_where_a_size_is_chosen() -> None:
     oblong = facts_of(sides=(40, 90))
     for word in ("data.fit=pad", 'data.fit="pad"'):

@@ -180,7 +180,7 @@ def test_a_time_that_the_run_has_trained_for_already_is_refused(tmp_path: Path) 
 def test_a_time_goes_with_steps_alone(tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path)
     for words, message in (
-        (["training.time=3 steps"], "training.time: 3 steps: expected a time such as 30min"),
+        (["training.time=3 steps"], "training.time: expected a time such as 15min or 2h"),
         (["training.time=1h", "training.duration=1h"], "training.time goes with a duration in steps"),
         (["saving.checkpoint_every=0.1", "training.duration=1h"], "saving.checkpoint_every: a share of the duration"),
         (["training.earlier_lengths=[[5, 3]]"], "with growing steps, each within its length"),

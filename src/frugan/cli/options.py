@@ -189,7 +189,7 @@ class ClassChoice:
             elif word == EVERY_CLASS:
                 chosen.extend(range(known))
             else:
-                raise BadInput(f"--classes {text[:80]}: {_unknown(word, names)}")
+                raise BadInput(f"--classes {text[:80]}: {_unknown(word, names, known)}")
         return tuple(chosen)
 
     def _refuse_beyond(self, word: str, names: Sequence[str], known: int) -> None:
@@ -222,7 +222,9 @@ def _tell_of_other(word: str, numbers: tuple[int, ...], names: Sequence[str]) ->
         )
 
 
-def _unknown(word: str, names: Sequence[str]) -> str:
+def _unknown(word: str, names: Sequence[str], known: int) -> str:
+    if not names and known == 1:
+        return "this run has no classes; leave --classes out"
     if not names:
         return f"{word[:80]!r}: these weights keep no class names; expected numbers and ranges, such as 0,3,7-9"
     by_lower = {name.lower(): name for name in reversed(names)}

@@ -52,9 +52,10 @@ class PrepareOptions:
     resolution: Annotated[int | None, typer.Option(help="side of the square pictures, in pixels")] = None
     resample: Annotated[str, typer.Option(help="bilinear (as BigGAN's authors) or lanczos (sharper)")] = "bilinear"
     allow_upscale: Annotated[bool, typer.Option(help="enlarge pictures that are smaller than the resolution")] = False
-    leave_out_small: Annotated[bool, typer.Option(help="leave out pictures that are smaller than the resolution")] = (
-        False
-    )
+    leave_out_small: Annotated[
+        bool,
+        typer.Option(help="leave out pictures that are smaller than the resolution, also more than a tenth of all"),
+    ] = False
     fit: Annotated[
         Literal["crop", "pad"],
         typer.Option(help="pictures that are not square: crop them, or pad them with the background"),

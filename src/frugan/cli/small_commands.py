@@ -183,6 +183,9 @@ def export(
         print_json(exported.facts)
         return
     print("\n".join(exported.lines))
+    if web:
+        served = f"python -m http.server --bind 127.0.0.1 --directory {quote(str(out))}"
+        print(f"To look at it: {served}  # and then http://127.0.0.1:8000 in a browser")
 
 
 def fetch(

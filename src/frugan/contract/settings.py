@@ -55,7 +55,7 @@ class Settings(BaseModel):
 
 
 AllowUpscale = bool | Literal["leave-out"]
-"""Whether pictures smaller than the resolution are enlarged (True), refused (False) or left out."""
+"""Whether pictures smaller than the resolution are enlarged (True), or left out: however many, or a few (False)."""
 
 
 MOST_PATH = 4096
@@ -72,7 +72,7 @@ class DataSettings(Settings):
     allow_upscale: AllowUpscale = setting(
         False,
         "pictures that are smaller than the resolution: true: they are enlarged; leave-out: they are left out; false: "
-        "they are refused",
+        "they are left out if they are at most a tenth, and refused if they are more",
     )
     fit: Literal["crop", "pad"] = setting(
         "crop",

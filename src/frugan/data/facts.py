@@ -18,6 +18,7 @@ from frugan.data.survey import (
     Fitting,
     Progress,
     Survey,
+    few_small,
     in_order,
     left_out_lines,
     refuse_bad,
@@ -68,6 +69,7 @@ class PictureFacts:
     # which files are ignored and which pictures cannot be read or are tiny, a line for each kind
     left_out: tuple[str, ...] = ()
     names: tuple[str, ...] = ()  # of the pictures of `sizes`; empty: they are opened already, and know no files
+    labels: NDArray[np.int64] | None = None  # number of the class of each picture of `sizes`; None: nobody knows
 
     @property
     def pictures(self) -> int:
@@ -98,6 +100,13 @@ class PictureFacts:
     def smaller_than(self, side: int, *, whole: bool) -> int:
         """Return how many pictures would have to be enlarged to squares of `side` pixels; `whole` as for `sides`."""
         return int((self.sides(whole=whole) < side).sum())
+
+    def few_smaller_than(self, side: int) -> bool:
+        """Return whether so few are smaller than `side` that they can be left out, and some of each class stay."""
+        small = self.sides(whole=False) < side
+        if self.labels is not None and len(np.unique(self.labels)) > len(np.unique(self.labels[~small])):
+            return False
+        return few_small(int(small.sum()), self.pictures)
 
     def smallest(self, fitting: Fitting) -> str:
         """Return the names of the smallest that are smaller than a resolution; empty: nobody knows names."""
@@ -202,7 +211,11 @@ def _of_source(source: Source, surveyed: Survey, on: Background) -> PictureFacts
     facts = _facts(sizes[readable], counts if labelled else None, looked_at, clear, twice)
     lines = (*source.lines, *left_out_lines(source, fitting, surveyed, bad))
     return replace(
-        facts, background=on, left_out=lines, names=tuple(source.names[index] for index in readable.tolist())
+        facts,
+        background=on,
+        left_out=lines,
+        names=tuple(source.names[index] for index in readable.tolist()),
+        labels=classes.labels[readable] if labelled else None,
     )
 
 

@@ -256,7 +256,8 @@ def prepare(
         out: folder to make.
         resolution: side of the prepared pictures in pixels.
         resample: "bilinear" (BigGAN-PyTorch's) | "lanczos" (sharper).
-        allow_upscale: whether pictures smaller than `resolution` are enlarged, refused, or left out ("leave-out").
+        allow_upscale: whether pictures smaller than `resolution` are enlarged, left out ("leave-out"), or refused where
+            they are more than a tenth (False).
         background: what transparent pictures are laid on.
         fit: "crop" to the square in the middle, or "pad" with the background.
         range: value that is white in grey pictures of more than 8 bits; None: the largest that the file can hold.

@@ -91,8 +91,8 @@ class Fitting:
 
     @property
     def leaves_out_small(self) -> bool:
-        """Whether pictures smaller than `resolution` are left out."""
-        return self.allow_upscale == "leave-out"
+        """Whether pictures smaller than `resolution` are left out, be it only where they are few."""
+        return self.allow_upscale == "leave-out" or (not self.allow_upscale and self.fit == "crop")
 
     @property
     def least_side(self) -> int:
@@ -130,7 +130,14 @@ class Fitting:
         return sides
 
 
-MOST_BAD = 0.01  # share of pictures that may be left out
+MOST_BAD = 0.01  # share of pictures that may be left out because they cannot be read
+MOST_SMALL = 0.1  # share that may be left out because they are too small where nobody has asked for it
+
+
+def few_small(small: int, pictures: int) -> bool:
+    """Return whether so few pictures are too small that they are left out by themselves."""
+    return small < pictures and small <= max(1, MOST_SMALL * pictures)
+
 
 Progress = Callable[[int, int], None]
 
@@ -196,57 +203,62 @@ def survey(source: Source, fitting: Fitting, *, workers: int, progress: Progress
             if progress is not None:
                 progress(index + 1, len(source))
     refuse_bad(source, bad)
-    surveyed = Survey(sizes, bad)
-    surveyed = _without_small(source, surveyed, fitting)
-    _refuse_small(source, surveyed, fitting)
-    return surveyed
+    return _without_small(source, Survey(sizes, bad), fitting)
 
 
 def _without_small(source: Source, surveyed: Survey, fitting: Fitting) -> Survey:
-    """Leave out what is too small to show anything, or smaller than the resolution if `fitting` says so.
+    """Leave out what is too small to show anything, and what is smaller than the resolution as `fitting` says.
 
     Raises:
         BadInput: this would leave nothing, or nothing of a class, which a network would be asked for and never shown.
+        SmallPictures: more than a few would have to be left out, and nobody has asked for it.
     """
     short_sides, classes = surveyed.sizes.min(axis=1), source.classes
-    small = np.flatnonzero((short_sides > 0) & (short_sides < min(LEAST_SIDE, fitting.resolution)))
+    left_out = tiny = np.flatnonzero((short_sides > 0) & (short_sides < min(LEAST_SIDE, fitting.resolution)))
     if fitting.leaves_out_small:
-        small = np.union1d(small, surveyed.smaller_than(fitting))
-    if not small.size:
+        small = surveyed.smaller_than(fitting, but=tiny)
+        if fitting.allow_upscale != "leave-out":
+            _refuse_many(source, surveyed, small, len(source) - len(surveyed.bad) - tiny.size, fitting.resolution)
+        left_out = np.union1d(tiny, small)
+    if not left_out.size:
         return surveyed
-    side, where = fitting.least_side, shown(str(source.path))
+    can_enlarge, where = left_out.size > tiny.size, shown(str(source.path))
+    side = fitting.resolution if can_enlarge else min(LEAST_SIDE, fitting.resolution)
     enlarge = "enlarge them: data.allow_upscale=true (--allow-upscale of prepare)"
-    if small.size + len(surveyed.bad) == len(source):
-        cure = f"Choose a smaller resolution, or {enlarge}" if fitting.leaves_out_small else "Give larger ones"
+    if left_out.size + len(surveyed.bad) == len(source):
+        cure = f"Choose a smaller resolution, or {enlarge}" if can_enlarge else "Give larger ones"
         raise BadInput(f"every picture in {where} is smaller than {side} x {side}: none is left. {cure}.")
     there, left = (
         np.bincount(classes.labels[members], minlength=len(classes.names))
-        for members in (np.arange(len(source)), np.setdiff1d(np.arange(len(source)), [*small, *surveyed.bad]))
+        for members in (np.arange(len(source)), np.setdiff1d(np.arange(len(source)), [*left_out, *surveyed.bad]))
     )
     if classes.labelled and (gone := np.flatnonzero((there > 0) & (left == 0))).size:
-        cure = enlarge if fitting.leaves_out_small else "give it larger ones"
+        cure = enlarge if can_enlarge else "give it larger ones"
         raise BadInput(
             f"class {classes.names[gone[0]]!r} in {where}: all its pictures are smaller than {side} x {side}, and none "
             f"is left. Remove the class, or {cure}."
         )
     sizes = surveyed.sizes.copy()
-    sizes[small] = 0
-    return Survey(sizes, surveyed.bad, tuple(small.tolist()))
+    sizes[left_out] = 0
+    return Survey(sizes, surveyed.bad, tuple(left_out.tolist()))
 
 
-def _refuse_small(source: Source, surveyed: Survey, fitting: Fitting) -> None:
-    """Refuse pictures that would have to be enlarged.
+def _refuse_many(source: Source, surveyed: Survey, small: NDArray[np.int64], pictures: int, resolution: int) -> None:
+    """Refuse to leave out a good part of the pictures.
+
+    Args:
+        small: indices of those that are too small for the resolution.
+        pictures: how many there are, with those.
 
     Raises:
-        SmallPictures: there are some, and `fitting` does not allow it.
+        SmallPictures: they are more than a few.
     """
-    small = surveyed.smaller_than(fitting)
-    if fitting.allow_upscale or fitting.fit == "pad" or not small.size:
+    if not small.size or few_small(small.size, pictures):
         return
     width, height = surveyed.sizes[small[0]]
     raise SmallPictures(
-        f"{count(small.size, 'picture')} of {len(surveyed.members) - len(surveyed.bad):,} in {shown(str(source.path))} "
-        f"{'is' if small.size == 1 else 'are'} smaller than {fitting.resolution} x {fitting.resolution}: "
+        f"{count(small.size, 'picture')} of {pictures:,} in {shown(str(source.path))} "
+        f"{'is' if small.size == 1 else 'are'} smaller than {resolution} x {resolution}: "
         f"{first_names([source.names[index] for index in small])} (the first has {width} x {height})",
         int(surveyed.sizes[small].min()),
     )
@@ -381,7 +393,7 @@ def fitting_lines(source: Source, fitting: Fitting, surveyed: Survey, bad: Mappi
             f"{count(kept_small, 'picture')} smaller than {side} x {side}, with {colour} all around (allow_upscale "
             "enlarges them)"
         )
-    lines += _small_lines([source.names[index] for index in left_out], upscaled, fitting.least_side)
+    lines += _small_lines([source.names[index] for index in left_out], upscaled, fitting)
     if smallest:
         lines.append(f"the smallest that are used: {smallest}")
     return (*lines, *_bad_lines(source, bad))
@@ -394,11 +406,17 @@ def smallest_names(fitting: Fitting, sizes: NDArray[np.int64], names: Sequence[s
     return first_names([f"{names[index]} ({sizes[index, 0]:,} x {sizes[index, 1]:,})" for index in small])
 
 
-def _small_lines(left_out: Sequence[str], upscaled: int, least_side: int) -> Iterator[str]:
+def _small_lines(left_out: Sequence[str], upscaled: int, fitting: Fitting) -> Iterator[str]:
     """Return what became of pictures that are too small: names of those left out, and how many were enlarged."""
     if left_out:
-        smaller = f"smaller than {least_side} x {least_side}"
-        yield f"{count(len(left_out), 'picture')} left out, {smaller}: {first_names(left_out)}"
+        smaller = f"smaller than {fitting.least_side} x {fitting.least_side}"
+        unasked = fitting.leaves_out_small and fitting.allow_upscale != "leave-out"
+        instead = (
+            f" (data.allow_upscale=true enlarges those of {LEAST_SIDE} pixels and more; --allow-upscale of prepare)"
+            if unasked
+            else ""
+        )
+        yield f"{count(len(left_out), 'picture')} left out, {smaller}: {first_names(left_out)}{instead}"
     if upscaled:
         yield f"{count(upscaled, 'picture')} enlarged, as allow_upscale permits: expect them to be soft"
 
@@ -406,14 +424,16 @@ def _small_lines(left_out: Sequence[str], upscaled: int, least_side: int) -> Ite
 def kept_lines(about: SetFile) -> tuple[str, ...]:
     """Return which pictures a set that was prepared before has not, and how many in it were enlarged."""
     origin, bad = about.origin, first_names([f"{name} ({reason})" for name, reason in about.origin.bad])
-    least_side = Fitting(about.resolution, allow_upscale=origin.allow_upscale).least_side
-    small = _small_lines(origin.left_out or (), origin.upscaled, least_side)
+    fitting = Fitting(
+        about.resolution, allow_upscale=origin.allow_upscale, fit="pad" if origin.fit == "pad" else "crop"
+    )
+    small = _small_lines(origin.left_out or (), origin.upscaled, fitting)
     return (*small, *((f"{count(len(origin.bad), 'picture')} left out, cannot be read: {bad}",) if origin.bad else ()))
 
 
 def left_out_lines(source: Source, fitting: Fitting, surveyed: Survey, bad: Mapping[int, str]) -> tuple[str, ...]:
     """Return which pictures are left out because they are too small or cannot be read, if any are."""
-    small = _small_lines([source.names[index] for index in surveyed.left_out], 0, fitting.least_side)
+    small = _small_lines([source.names[index] for index in surveyed.left_out], 0, fitting)
     return (*small, *_bad_lines(source, bad))
 
 

@@ -9,7 +9,14 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import AfterValidator, GetCoreSchemaHandler, PlainSerializer, PlainValidator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    GetCoreSchemaHandler,
+    PlainSerializer,
+    PlainValidator,
+    model_validator,
+)
 from pydantic_core import core_schema
 
 from frugan.contract.settings import CHANGEABLE, Settings, setting
@@ -26,6 +33,7 @@ _MINUTES_AFTER_HOURS = re.compile(r"(?<=h)\s*(\d\d?)\s*$")
 MOST = 10**15
 """Steps, images or seconds: beyond all training, and exact as a float."""
 _EXPECTED = "expected a number with a unit, such as '150k steps', '25M images' or '6h'"
+_EXPECTED_TIME = "expected a time such as 15min or 2h"
 
 
 def _seconds(text: str) -> Decimal | None:
@@ -55,19 +63,45 @@ class Duration:
         Raises:
             ValueError: not in one of the forms above.
         """
+        try:
+            return cls._read(text)
+        except ValueError as error:
+            raise ValueError(f"duration {text[:40]!r}: {error}") from error
+
+    @classmethod
+    def _read(cls, text: str) -> "Duration":
+        """Read a duration; what is wrong with another text is said without it."""
         match, seconds = _COUNT.fullmatch(text), _seconds(text)
         if match is None and seconds is None:
-            raise ValueError(f"duration {text!r}: {_EXPECTED}")
+            raise ValueError(_EXPECTED)
         number, prefix, unit = match.groups() if match else (str(seconds), "", "seconds")
         # not by floating point: 4.1 times a million is not a whole number there
         amount = float(Decimal(number) * {"": 1, "k": 1_000, "M": 1_000_000}[prefix])
         if amount > MOST:
-            raise ValueError(f"duration {text[:40]!r}: expected at most 1e15")
+            raise ValueError("expected at most 1e15")
         if unit == "seconds":
             return cls(amount, "seconds", text)
         if amount != int(amount):
-            raise ValueError(f"duration {text!r}: expected a whole number of {unit}")
+            raise ValueError(f"expected a whole number of {unit}")
         return cls(amount, "steps" if unit.startswith("step") else "images", text)
+
+    @classmethod
+    def time(cls, text: str) -> "Duration":
+        """Read a time such as "23h"; what is wrong with another text is said without it.
+
+        Raises:
+            ValueError: it is none, or a number without its unit.
+        """
+        if re.fullmatch(r"\s*\d{1,9}\s*", text):
+            number = text.strip()
+            raise ValueError(f"in which unit? Write {number}min, {number}s or {number}h")
+        try:
+            duration = cls._read(text)
+        except ValueError as error:
+            raise ValueError(_EXPECTED_TIME) from error
+        if duration.unit != "seconds":
+            raise ValueError(_EXPECTED_TIME)
+        return duration
 
     @classmethod
     def parse_seconds(cls, text: str, option: str) -> float:
@@ -76,17 +110,10 @@ class Duration:
         Raises:
             BadInput: it is none, or a number without its unit.
         """
-        if re.fullmatch(r"\s*\d{1,9}\s*", text):
-            number = text.strip()
-            raise BadInput(f"{option} {number}: in which unit? Write {number}min, {number}s or {number}h")
-        refusal = BadInput(f"{option} {text[:40] or repr(text)}: expected a time such as 23h, 90min or 300s")
         try:
-            duration = cls.parse(text)
+            return cls.time(text).amount
         except ValueError as error:
-            raise refusal from error
-        if duration.unit != "seconds":
-            raise refusal
-        return duration.amount
+            raise BadInput(f"{option} {text.strip()[:40] or repr(text)}: {error}") from error
 
     def __str__(self) -> str:
         return self.text
@@ -119,8 +146,8 @@ class Duration:
             if isinstance(value, cls):
                 return value
             if isinstance(value, str):
-                return cls.parse(value)
-            raise ValueError(f"duration {value!r}: {_EXPECTED}")
+                return cls._read(value)
+            raise ValueError(_EXPECTED)
 
         return core_schema.no_info_plain_validator_function(read, serialization=core_schema.to_string_ser_schema())
 
@@ -141,9 +168,23 @@ Interval = Annotated[Duration, AfterValidator(_above_nothing)]
 """A duration that is longer than nothing: how long, or how often."""
 
 
+def _time(value: Any) -> Duration:
+    if isinstance(value, str | int) and not isinstance(value, bool):
+        value = Duration.time(str(value))  # a number is typed without its unit
+    if not isinstance(value, Duration) or value.unit != "seconds":
+        raise ValueError(_EXPECTED_TIME)
+    if value.amount <= 0:
+        raise ValueError("expected more than nothing, such as 15min")
+    return value
+
+
+Time = Annotated[Duration, BeforeValidator(_time)]
+"""A duration in hours, minutes and seconds, that is longer than nothing."""
+
+
 def _interval_or_share(value: Any) -> Duration | float:
     if isinstance(value, str):
-        value = Duration.parse(value)
+        value = Duration._read(value)
     if isinstance(value, Duration):
         return _above_nothing(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:

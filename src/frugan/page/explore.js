@@ -6,6 +6,7 @@ const explore = (() => {
   const SHOWN_DIRECTIONS = 8, STRIP = 7, WALK = 24, FRAME = 70, LOOK = 500, LARGER = 14;
   const WHOLE = 2 ** 32 - 1;
   const FILMS = { ".gif": "GIF", ".webp": "WebP", ".mp4": "MP4" };
+  const ABOUT_MP4 = "MP4 is for video programs (MPEG-4 Part 2): most browsers do not play it. GIF and WebP play everywhere.";
   const SPACES = { w: "one style for all layers (w): easy to change", "w+": "a style for each layer (w+): nearer",
     z: "random numbers that pictures are drawn from (z)" };
 
@@ -208,7 +209,8 @@ const explore = (() => {
     return group("Walk to another picture",
       make("small", { textContent: `Pictures change step by step from this one into another${about.classes.length ? ", of the same class or of another one" : ""}: what lies between them shows what the generator has learnt.` }),
       labelled(target, make("div", { className: "bar" }, ...(about.kept.length ? [kept] : []), to, go)), into, bar,
-      labelled("Save as", make("div", { className: "bar" }, ...about.films.map(keep))));
+      labelled("Save as", make("div", { className: "bar" }, ...about.films.map(keep))),
+      ...(about.films.includes(".mp4") ? [make("small", { textContent: ABOUT_MP4 })] : []));
   };
 
   // Directions.

@@ -30,17 +30,35 @@ const page = (() => {
       method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(values),
     });
     const told = await answer.json().catch(() => ({ error: answer.statusText }));
-    if (!answer.ok) throw new Error(told.error || answer.statusText);
+    if (!answer.ok) throw Object.assign(new Error(told.error || answer.statusText), { fields: told.fields });
     return told;
   };
-  /** Do something on a click, once at a time, and look at once what became of it. */
+  /** Put what is wrong with values beside the inputs of their names. Returns whether all of them have one. */
+  const showFaults = (root, faults = {}) => {
+    for (const old of root.querySelectorAll(".fault")) old.remove();
+    const inputs = [...root.querySelectorAll("[name]")];
+    for (const input of inputs) input.removeAttribute("aria-invalid");
+    const found = Object.entries(faults).map(([name, reason]) => {
+      const input = inputs.find((each) => each.name === name);
+      if (!input) return null;
+      const sentence = reason.replace(/^[a-z]+ /, (word) => word[0].toUpperCase() + word.slice(1)) + (/[.?!]$/.test(reason) ? "" : ".");
+      input.setAttribute("aria-invalid", "true");
+      input.after(make("small", { className: "fault", textContent: sentence }));
+      for (let fold = input.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+      return input;
+    });
+    const [first] = found.filter(Boolean);
+    if (first) { first.scrollIntoView({ block: "center" }); first.focus(); }
+    return found.length > 0 && found.every(Boolean);
+  };
+  /** Do something on a click, once at a time, tell what the server says of it, and look at once what became of it. */
   const button = (name, doing, kind = "second") => {
     const made = make("button", { type: "button", textContent: name, className: kind });
     made.onclick = async () => {
       made.disabled = true;
       try {
-        await doing();
-        tell();
+        const answer = await doing();
+        tell((answer || {}).told);
         await look();
       } catch (error) {
         tell(error.message, true);
@@ -186,9 +204,9 @@ const page = (() => {
         const canvas = make("canvas", { hidden: true });
         canvas.setAttribute("role", "img");
         image.onload = () => this.paint();
-        const title = make("div", { className: "head" });
-        figure.append(...(this.several ? [title] : []), image, canvas, empty);
-        return { image, canvas, empty, title };
+        const title = make("div", { className: "head" }), rows = make("ol", { className: "rows", hidden: true, ariaLabel: "rows" });
+        figure.append(...(this.several ? [title] : []), make("div", { className: "named" }, rows, image), canvas, empty);
+        return { image, canvas, empty, title, rows };
       });
       if (this.several) {
         part("run").replaceChildren(this.stage, this.bar, this.chartsPart);
@@ -283,6 +301,7 @@ const page = (() => {
         return;
       }
       this.settings.trains = about.state === "running" || about.state === "starting";
+      this.settings.ended = about.state === "finished";
       this.settings.count();
       const buttons = make("span", { className: "buttons" });
       if (about.state === "running") {
@@ -320,22 +339,39 @@ const page = (() => {
       this.all.setAttribute("aria-pressed", String(Boolean(this.whole)));
       this.output.textContent = step === undefined ? "" : `step ${step.toLocaleString("en")}`;
       this.runs.forEach((run, number) => {
-        const { image, empty } = this.pictures[number], steps = (run.about.sheets || {})[this.kind] || [];
+        const { image, empty, rows } = this.pictures[number], steps = (run.about.sheets || {})[this.kind] || [];
         const shown = steps.filter((each) => each <= step).pop();
         empty.hidden = shown !== undefined;
-        if (shown === undefined) return;
-        const src = sheet(run.name, this.kind, shown, this.part(run, this.figures[number]), run.about.beginnings);
+        if (shown === undefined) { rows.hidden = true; return; }
+        const cut = this.nameRows(run, this.figures[number], rows);
+        const src = sheet(run.name, this.kind, shown, cut, run.about.beginnings);
         if (image.getAttribute("src") !== src) image.src = src;
         image.alt = `${this.kind} of ${run.name} at step ${shown}`;
       });
       this.paint();
     }
 
+    /** Names the rows of the pictures that fit, and returns what `part` does; a whole sheet has their names in it. */
+    nameRows(run, figure, rows) {
+      const names = (run.about.rows || {})[this.kind] || [], grid = (run.about.grids || {})[this.kind];
+      rows.hidden = names.length === 0 || !grid || names.length !== grid.rows || this.part(run, figure, 0) === null;
+      if (rows.hidden) return this.part(run, figure, 0);
+      const list = (times) => rows.replaceChildren(...times.map(([name, share]) => make("li", { textContent: name, title: name, style: `flex-grow: ${share}` })));
+      list(names.map((name) => [name, 1])); // as wide as the longest
+      const cut = this.part(run, figure, rows.offsetWidth);
+      // as the server cuts it: a sheet of fewer rows gives more of each
+      const columns = Math.min(cut.columns, grid.columns);
+      const each = Math.max(1, Math.min(Math.floor(cut.rows / grid.rows), Math.floor(grid.columns / columns)));
+      const shown = Math.min(cut.rows, grid.rows * each);
+      list(names.map((name, at) => [name, Math.min(each, shown - at * each)]).filter(([, share]) => share > 0));
+      return cut;
+    }
+
     /** Rows and columns of pictures that fit; null: the whole sheet, as it has titles, or is asked for. */
-    part(run, figure) {
+    part(run, figure, beside) {
       const grid = (run.about.grids || {})[this.kind], titled = (run.about.columns || {})[this.kind];
       if (!grid || titled || this.whole) return null;
-      const width = figure.clientWidth - 26, least = width < 6 * LEAST_SIDE ? LEAST_SIDE : USUAL_SIDE;
+      const width = figure.clientWidth - 26 - beside, least = width < 6 * LEAST_SIDE ? LEAST_SIDE : USUAL_SIDE;
       const columns = Math.max(1, Math.min(grid.columns, Math.floor(width / least)));
       const rows = Math.floor(SHARE_OF_HEIGHT * window.innerHeight / (width / columns));
       return { columns, rows: Math.max(2, Math.min(grid.rows * Math.floor(grid.columns / columns), rows)) };
@@ -442,9 +478,19 @@ const page = (() => {
   const goOn = async (name, fields, data = "") => post(`api/runs/${path(name)}/go-on`, { fields, data });
 
   const LENGTH = "training.duration", TIME = "training.time", LENGTHS = { [TIME]: "Time in all", [LENGTH]: "Length of the training" };
-  const ABOUT_LENGTHS = {
-    [TIME]: "Such as 3h, with start, samples and scores. If it says a time, this is the field to change to train longer. none: the length of the training holds.",
-    [LENGTH]: "Such as 150k steps, 25M images or 6h. If the time in all is none, this is the field to change to train longer. endless: until you stop it.",
+  const ABOUT_LENGTHS = { // where it is the one that counts, and where the other does
+    [TIME]: ["Of all its sessions, with start, samples and scores; such as 15min or 3h. Give more to train longer.",
+      "Such as 3h, with start, samples and scores. Holds in place of the length."],
+    [LENGTH]: ["Counted from the beginning, such as 150k steps or 25M images. Give more to train longer. endless: until you stop it.",
+      "Such as 150k steps or 25M images. Holds in place of the time in all."],
+  };
+  /** What becomes of the learning rates of a run that goes on. */
+  const aboutRates = (fields, ended) => {
+    const within = (fields.find(({ key }) => key === "training.burn_in") || { value: "none" }).value;
+    if (!fields.some(({ key, value }) => /^optimizers\..*\.final_learning_rate$/.test(key) && value !== "none")) return "Learning rates stay as they are.";
+    if (ended) return "Learning rates have come to their last value, the lowest, and stay there.";
+    return / /.test(within) ? `Learning rates go on falling as they would have, over ${within}.`
+      : "Learning rates go on falling, evenly to their lowest at the new end.";
   };
 
   /** Fields of the recipe that a run may go on with other values of. */
@@ -452,14 +498,21 @@ const page = (() => {
     constructor(name) {
       this.name = name;
       this.trains = false; // whether it is being trained now
+      this.ended = false; // whether it has come to its end
+      this.reading = null; // while the fields are asked for
       this.count = () => {}; // until the fields are there
       this.inside = make("div", { textContent: "reading …" });
       this.element = make("details", {}, make("summary", { textContent: "Change and go on" }), this.inside);
       this.element.ontoggle = () => this.element.open && this.read();
     }
 
-    async read() {
-      if (this.fields) return;
+    /** Once, whoever asks while it goes on: what was typed meanwhile would be lost. */
+    read() {
+      if (!this.fields) this.reading ||= this.readAnew().finally(() => { this.reading = null; });
+      return this.reading;
+    }
+
+    async readAnew() {
       try {
         this.fields = await ask(`api/runs/${path(this.name)}/fields`);
         this.show();
@@ -472,17 +525,17 @@ const page = (() => {
     async open(key) {
       this.element.open = true;
       await this.read();
-      const keeps = key === LENGTH && (this.fields || []).some((field) => field.key === TIME && field.value !== "none");
-      const input = this.inside.querySelector(`[name="${keeps ? TIME : key}"]`);
+      const input = this.inside.querySelector(`[name="${key === LENGTH ? this.counts : key}"]`);
       if (input && input.closest("details")) input.closest("details").open = true;
       if (input) { input.scrollIntoView({ block: "center" }); input.focus(); }
     }
 
     show() {
+      this.counts = this.fields.some((field) => field.key === TIME && field.value !== "none") ? TIME : LENGTH;
       const inputs = this.fields.map((field) => {
         const input = make("input", { name: field.key, value: field.value, autocomplete: "off", spellcheck: false });
-        const about = ABOUT_LENGTHS[field.key] || [field.description, field.values, field.limits].filter(Boolean).join("; ");
-        const label = make("label", {}, field.key, input, make("small", { textContent: about }));
+        const about = field.key in LENGTHS ? ABOUT_LENGTHS[field.key][field.key === this.counts ? 0 : 1] : [field.description, field.values, field.limits].filter(Boolean).join("; ");
+        const label = make("label", {}, LENGTHS[field.key] || field.key, input, make("small", { textContent: about }));
         input.oninput = () => { label.classList.toggle("changed", input.value !== field.value); count(); };
         return { field, input, label };
       });
@@ -490,10 +543,19 @@ const page = (() => {
         .map(({ field, input }) => [field.key, input.value]));
       const data = make("input", { name: "data", autocomplete: "off", placeholder: "where they were" });
       const go = button("", async () => {
-        await goOn(this.name, changes(), data.value);
+        let answer = null;
+        showFaults(this.inside);
+        try {
+          answer = await goOn(this.name, changes(), data.value);
+        } catch (error) {
+          if (showFaults(this.inside, error.fields)) return null;
+          window.scrollTo(0, 0); // where it is told
+          throw error;
+        }
         this.fields = null;
         this.element.open = false;
         window.scrollTo(0, 0);
+        return answer;
       }, "");
       const count = () => {
         const many = Object.keys(changes()).length, what = many === 1 ? "this change" : `${many} changes`;
@@ -503,9 +565,10 @@ const page = (() => {
       this.count = count;
       data.oninput = count;
       count();
-      const length = inputs.filter(({ field }) => field.key in LENGTHS), rest = inputs.filter(({ field }) => !(field.key in LENGTHS));
-      for (const { field, label } of length) label.firstChild.textContent = LENGTHS[field.key];
+      const length = inputs.filter(({ field }) => field.key === this.counts);
+      const rest = inputs.filter(({ field }) => field.key !== this.counts).sort((one, other) => (other.field.key in LENGTHS) - (one.field.key in LENGTHS));
       this.inside.replaceChildren(make("div", { className: "fields" }, ...length.map(({ label }) => label)),
+        make("p", { className: "rates", textContent: aboutRates(this.fields, this.ended) }),
         make("details", {}, make("summary", { textContent: "Everything else that may change" }),
           make("div", { className: "fields" }, ...rest.map(({ label }) => label))),
         make("div", { className: "buttons go" }, go, make("label", {}, "Pictures ", data)));
@@ -533,12 +596,14 @@ const page = (() => {
     event.preventDefault();
     const send = form.querySelector("button");
     send.disabled = true;
+    tell();
+    showFaults(form);
     try {
       await post("api/start", Object.fromEntries(new FormData(form)));
       form.reset();
       location.hash = "";
     } catch (error) {
-      tell(error.message, true);
+      if (!showFaults(form, error.fields)) tell(error.message, true);
     }
     send.disabled = false;
   };

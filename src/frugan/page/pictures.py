@@ -13,7 +13,7 @@ from PIL import Image
 
 from frugan.errors import BadInput
 from frugan.files import read_untrusted
-from frugan.reporting.grids import COLUMNS_KEYWORD, GAP, GRID_KEYWORD, LARGEST_SIDE
+from frugan.reporting.grids import COLUMNS_KEYWORD, GAP, GRID_KEYWORD, LARGEST_SIDE, ROWS_KEYWORD
 
 MOST_FILE_BYTES = 1 << 28
 MOST_PIXELS = 1 << 26
@@ -83,6 +83,16 @@ def grid_of(path: Path) -> dict[str, int] | None:
         return {name: int(place[name]) for name in ("left", "top", "width", "height", "rows", "columns")}
     except NO_PLACES:
         return None
+
+
+def rows_of(path: Path) -> list[str]:
+    """Names of a sheet's rows; empty: it does not tell."""
+    try:
+        with Image.open(path, formats=("PNG",)) as opened:
+            names = str(opened.info.get(ROWS_KEYWORD, ""))
+        return [name[:40] for name in names.split("\n")[:100]] if names else []
+    except NO_PLACES:
+        return []
 
 
 def _part(picture: Image.Image, place: Mapping[str, int], part: tuple[int, int], *, titled: bool) -> Image.Image:

@@ -12,7 +12,7 @@ from typing import Any
 from frugan.engine.run.owners import Owners
 from frugan.engine.run.run_folder import RunFolder
 from frugan.errors import BadInput
-from frugan.page.pictures import columns_of, grid_of
+from frugan.page.pictures import columns_of, grid_of, rows_of
 from frugan.page.places import place, places
 from frugan.recipe.loading import load_recipe
 from frugan.reporting.report import RunReader
@@ -236,6 +236,7 @@ class Runs:
             "explorable": self.explorable(name),
             "columns": {kind: columns_of(file) for kind, file in newest_sheets.items()},
             "grids": {kind: grid_of(file) for kind, file in newest_sheets.items()},
+            "rows": {kind: rows_of(file) for kind, file in newest_sheets.items()},
             "sheets": {kind: list(files) for kind, files in self.sheets(name).items()},
         }
 

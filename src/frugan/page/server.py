@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from frugan.errors import BadInput
+from frugan.errors import BadFields, BadInput
 from frugan.page.explore import explore_routes
 from frugan.page.guard import Guard, json_of
 from frugan.page.pictures import Thumbnails
@@ -149,11 +149,11 @@ class Page:
         page = page_of([self.runs.folder(_name(request)).path])
         return Response(page, media_type="text/html", headers={"Content-Security-Policy": SANDBOX})
 
-    def _go_on(self, name: str, values: Mapping[str, Any]) -> None:
+    def _go_on(self, name: str, values: Mapping[str, Any]) -> str:
         changes = values.get("fields", {})
         if not isinstance(changes, dict) or not all(isinstance(value, str) for value in changes.values()):
             raise BadInput("fields: expected texts by field")
-        self.steering.go_on(name, changes, _text(values, "data"))
+        return self.steering.go_on(name, changes, _text(values, "data"))
 
     def _start(self, _: str, values: Mapping[str, Any]) -> None:
         name, recipe, fields, data, time = (_text(values, n) for n in ("name", "recipe", "fields", "data", "for"))
@@ -216,13 +216,13 @@ def _number(request: Request, name: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else -1
 
 
-def _posted(do: Callable[[str, Mapping[str, Any]], None]) -> Callable[[Request], Awaitable[Response]]:
-    """Return the handler of a JSON request that runs an action."""
+def _posted(do: Callable[[str, Mapping[str, Any]], str | None]) -> Callable[[Request], Awaitable[Response]]:
+    """Return the handler of a JSON request that runs an action, and tells what that has to say."""
 
     async def answer(request: Request) -> Response:
         values = await json_of(request)
-        await run_in_threadpool(do, request.path_params.get("name", ""), values)
-        return JSONResponse({"done": True})
+        told = await run_in_threadpool(do, request.path_params.get("name", ""), values)
+        return JSONResponse({"done": True, "told": told or ""})
 
     return answer
 
@@ -247,7 +247,10 @@ def _file(text: str, name: str, request: Request) -> Response:
 
 
 def _refused(_: Request, error: Exception) -> Response:
-    return JSONResponse({"error": str(error)}, 422)
+    if not isinstance(error, BadFields):
+        return JSONResponse({"error": str(error)}, 422)
+    told = "\n".join(f"{field}: {reason}" if field else reason for field, reason in error.reasons.items())
+    return JSONResponse({"error": told, "fields": dict(error.reasons)}, 422)
 
 
 def _missing(_: Request, error: Exception) -> Response:

@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -12,14 +12,14 @@ from typing import Any
 from frugan.accelerator.choice import kinds_of_cards
 from frugan.engine.durations import Duration
 from frugan.engine.requests import KEYS
-from frugan.errors import BadInput
+from frugan.errors import BadFields, BadInput
 from frugan.page.queue import Queue
 from frugan.page.runs import Runs
 from frugan.progress import quiet
 from frugan.recipe.loading import load_recipe, recipe_fields
 from frugan.recipes import built_in
 from frugan.training.candidates import THRESHOLDS
-from frugan.training.kept_time import with_time
+from frugan.training.kept_time import with_length_by_hand, with_time
 from frugan.training.recovery import NOTED, changed_fields
 from frugan.wording import parse_size
 
@@ -64,8 +64,11 @@ class Steering:
         fields = recipe_fields(load_recipe(str(self.runs.folder(name).path)), SECTIONS)
         return [asdict(field) for field in fields if field.changeable and field.key != NOTED]
 
-    def go_on(self, name: str, changes: Mapping[str, str], data: str) -> None:
+    def go_on(self, name: str, changes: Mapping[str, str], data: str) -> str:
         """Let a run go on, with other values of some fields; one that is being trained saves and stops first.
+
+        Returns:
+            What else changes by it, for the person who asked for it; empty: nothing does.
 
         Args:
             changes: field -> value, as it would be typed.
@@ -73,8 +76,8 @@ class Steering:
 
         Raises:
             NoRun: there is none of this name.
-            BadInput: a field or value is none, or may not change; or it is not known where the pictures are, or
-                they are gone.
+            BadFields: a value is none.
+            BadInput: a field is none, or may not change; or it is not known where the pictures are, or they are gone.
         """
         folder = self.runs.folder(name)
         owned = self.runs.owners.process(folder.path) is not None
@@ -86,7 +89,12 @@ class Steering:
             raise BadInput(f"{name} is being trained already")
         _refuse_options(overrides)
         path = str(folder.path.resolve())
-        changed_fields(load_recipe(path), load_recipe(path, overrides), folder.path)
+        recipe, changed = load_recipe(path), load_recipe(path, overrides)
+        changed_fields(recipe, changed, folder.path)
+        time, told = recipe.training.time, ""
+        if time is not None and with_length_by_hand(changed, folder, overrides, quiet).training.time is None:
+            length = changed.training.duration
+            told = f"{name} no longer keeps its time of {time}: it trains {length}, however long that takes."
         data_words = [*_data_words(data)] if data.strip() else []
         before = [*_kept(self.runs.start(name), without_data=bool(data_words))]
         if not any(word == "--data" for word in (*data_words, *before)):
@@ -98,6 +106,7 @@ class Steering:
             folder.requests.mkdir(exist_ok=True)
             (folder.requests / "stop").touch()
         self.queue.ensure_runner()
+        return told
 
     def start(self, name: str, recipe: str, fields: str, data: str, for_time: str, options: Mapping[str, str]) -> None:
         """Let a new run be trained once the queue comes to it.
@@ -111,14 +120,20 @@ class Steering:
             options: "device" and "memory".
 
         Raises:
-            BadInput: anything of it cannot be used.
+            BadFields: one of these cannot be used; options by their own names, and the time as "for".
+            BadInput: the recipe cannot be trained in the time.
         """
-        if not NAME.fullmatch(name):
-            raise BadInput(f"{name[:80]!r}: a run's name has letters from a to z, digits, dots, dashes and underscores")
-        out = self.runs.path.resolve() / name
-        if out.exists():
-            raise BadInput(f"{name}: is there already; choose another name, or let it go on")
-        words = [*_recipe_words(recipe, fields, for_time, options), *_data_words(data)]
+        with _of_field("name"):
+            if not NAME.fullmatch(name):
+                raise BadInput(
+                    f"{name[:80]!r}: a run's name has letters from a to z, digits, dots, dashes and underscores"
+                )
+            out = self.runs.path.resolve() / name
+            if out.exists():
+                raise BadInput(f"{name}: is there already; choose another name, or let it go on")
+        recipe_words = _recipe_words(recipe, fields, for_time, options)
+        with _of_field("data"):
+            words = [*recipe_words, *_data_words(data)]
         if for_time:
             words += ["--for", for_time]
         for option in ("device", "memory"):
@@ -127,30 +142,54 @@ class Steering:
         words += ["--out", str(out)]
         # the same click again changes nothing; another run of this name would take the first one's place
         entry = self.queue.entry(name)
-        if entry is not None and entry.state == "waiting" and entry.words != tuple(words):
-            raise BadInput(f"{name}: waits in the queue already; choose another name, or take it out first")
+        with _of_field("name"):
+            if entry is not None and entry.state == "waiting" and entry.words != tuple(words):
+                raise BadInput(f"{name}: waits in the queue already; choose another name, or take it out first")
         self.queue.add(name, words)
         self.queue.ensure_runner()
+
+
+@contextmanager
+def _of_field(field: str) -> Iterator[None]:
+    """Raise BadFields for a field of the form in place of BadInput."""
+    try:
+        yield
+    except BadFields as error:
+        reason = "; ".join(f"{key}: {reason}" if key else reason for key, reason in error.reasons.items())
+        raise BadFields(str(error), {field: reason}) from error
+    except BadInput as error:
+        raise BadFields(str(error), {field: str(error)}) from error
 
 
 def _recipe_words(recipe: str, fields: str, for_time: str, options: Mapping[str, str]) -> list[str]:
     """Words for a recipe, if one is named, and its overrides.
 
     Raises:
-        BadInput: they cannot be used, or the time or an option cannot.
+        BadFields: they cannot be used, or the time or an option cannot.
+        BadInput: the recipe cannot be trained in the time.
     """
-    try:
-        overrides = shlex.split(fields)
-    except ValueError as error:
-        raise BadInput(f"{fields[:80]!r}: {error}; expected key=value words as they would be typed") from error
-    _refuse_options([*overrides, recipe, for_time, *options.values()])
+    with _of_field("fields"):
+        try:
+            overrides = shlex.split(fields)
+        except ValueError as error:
+            raise BadInput(f"{fields[:80]!r}: {error}; expected key=value words as they would be typed") from error
+        _refuse_options(overrides)
+    for field, value in {"recipe": recipe, "for": for_time, **options}.items():
+        with _of_field(field):
+            _refuse_options([value])
     _check_options(for_time, memory=options.get("memory", ""), device=options.get("device", ""))
     if not recipe:
-        _check_fields(overrides)
+        with _of_field("fields"):
+            _check_fields(overrides)
         return overrides
     if recipe not in built_in():
         recipe = str(Path(recipe).expanduser().resolve())
-    load_recipe(recipe, with_time(recipe, overrides, for_time, quiet)[1] if for_time else overrides)
+    with _of_field("recipe"):
+        load_recipe(recipe)
+    with _of_field("fields"):
+        load_recipe(recipe, overrides)
+    if for_time:
+        load_recipe(recipe, with_time(recipe, overrides, for_time, quiet)[1])
     return [recipe, *overrides]
 
 
@@ -170,12 +209,17 @@ def _check_fields(overrides: Sequence[str]) -> None:
 def _check_options(for_time: str, memory: str, device: str) -> None:
     """Refuse a time, a memory or a device that is not empty and cannot be used."""
     if for_time:
-        Duration.parse_seconds(for_time, "--for")
-    if memory:
-        parse_size(memory)
+        try:
+            Duration.time(for_time)
+        except ValueError as error:
+            raise BadFields(f"time {for_time[:40]!r}: {error}", {"for": str(error)}) from error
+    with _of_field("memory"):
+        if memory:
+            parse_size(memory)
     kinds = ("auto", "cpu", *kinds_of_cards())
-    if device and device.partition(":")[0] not in kinds:
-        raise BadInput(f"{device[:80]!r}: expected a device such as {', '.join(kinds)}")
+    with _of_field("device"):
+        if device and device.partition(":")[0] not in kinds:
+            raise BadInput(f"{device[:80]!r}: expected a device such as {', '.join(kinds)}")
 
 
 def _refuse_options(words: Sequence[str]) -> None:

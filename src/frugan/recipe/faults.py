@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from frugan.engine.state.optimizer_settings import KINDS
+from frugan.errors import BadFields
 from frugan.wording import nearest
 
 THEIR_WORDS = re.compile(r"(?:Input|String|List|Tuple) should (.*?)(?: after validation.*|, unable to.*|, not \d+)?$")
@@ -23,6 +25,38 @@ PLAIN_WORDS = {
 
 def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") -> str:
     """Lines that name each faulty key of a model and what is wrong with it."""
+    return "\n".join(line for fault in _faults(error, model, prefix) for line in fault.lines)
+
+
+def reasons(error: ValidationError, model: type[BaseModel], prefix: str = "") -> dict[str, str]:
+    """Return what is wrong with each faulty key of a model; "": with none by itself."""
+    found: dict[str, str] = {}
+    for details in error.errors():
+        if isinstance(inner := details.get("ctx", {}).get("error"), BadFields):  # of a section with a type of its own
+            return dict(inner.reasons)
+    for fault in _faults(error, model, prefix):
+        found[fault.key] = "; ".join(filter(None, (found.get(fault.key), fault.reason)))
+    return found
+
+
+@dataclass(frozen=True)
+class _Fault:
+    """What is wrong with a value."""
+
+    key: str  # dotted; empty: a fault of the recipe as a whole, or one that is explained already
+    reason: str
+    given: str = ""  # the value, where it can be shown
+    described: tuple[str, ...] = ()  # what its field does
+
+    @property
+    def lines(self) -> Iterator[str]:
+        given = f" (got {self.given})" if self.given else ""
+        yield f"{self.key}: {self.reason}{given}" if self.key else self.reason
+        yield from (f"  {line}" for line in self.described)
+
+
+def _faults(error: ValidationError, model: type[BaseModel], prefix: str) -> Iterator[_Fault]:
+    """Yield a fault for each value, be it of one of several kinds and of none."""
     by_place: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
     found = error.errors()
     for fault in found:
@@ -30,17 +64,16 @@ def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") ->
             continue  # a list without its faulty items
         place = tuple(part for part in fault["loc"] if not (isinstance(part, str) and KIND_OF_VALUE.fullmatch(part)))
         by_place.setdefault(place, []).append(fault)
-    return "\n".join(line for place, faults in by_place.items() for line in _lines(place, faults, model, prefix))
+    for place, faults in by_place.items():
+        yield _fault(place, faults, model, prefix)
 
 
 def _lies_within(place: tuple[int | str, ...], outer: tuple[int | str, ...]) -> bool:
     return len(place) > len(outer) and place[: len(outer)] == outer
 
 
-def _lines(
-    at: tuple[int | str, ...], faults: Sequence[ErrorDetails], model: type[BaseModel], prefix: str
-) -> Iterator[str]:
-    """A line for the faults of a value, with the nearest valid key of an unknown one; a second one describes its field.
+def _fault(at: tuple[int | str, ...], faults: Sequence[ErrorDetails], model: type[BaseModel], prefix: str) -> _Fault:
+    """Return the fault of a value, with the nearest valid key of an unknown one, and the description of its field.
 
     Args:
         at: place of the value.
@@ -48,24 +81,23 @@ def _lines(
     """
     fault, place = faults[0], [part for part in (prefix, *map(str, at)) if part]
     key = ".".join(place)
-    if not key:  # a fault of the recipe as a whole, or one that is explained already
-        yield _in_our_words(fault["msg"])
-    elif fault["type"] == "extra_forbidden":
+    if not key:
+        return _Fault("", _in_our_words(fault["msg"]))
+    if fault["type"] == "extra_forbidden":
         known = list(dotted_keys(model, prefix))
         if place[:1] == ["optimizers"]:
             known += [f"optimizers.{place[1]}.{field}" for kind in KINDS.values() for field in dotted_keys(kind)]
-        yield f"{key}: unknown key{nearest(key, [other for other in known if other != key])}"
-    elif fault["type"] == "missing":
+        return _Fault(key, f"unknown key{nearest(key, [other for other in known if other != key])}")
+    if fault["type"] == "missing":
         other = "; an optimizer that the recipe has already goes by its name, such as optimizers.D"
-        yield f"{key}: missing" + (other if key.startswith("optimizers.") else "")
-    else:
-        shown = isinstance(fault["input"], str | int | float | bool | list | tuple)
-        is_word_for_list = fault["type"] in ("tuple_type", "list_type") and isinstance(fault["input"], str)
-        spelling = f", such as {key}=[{fault['input'].strip('[]')}]" if is_word_for_list else ""
-        first, *others = dict.fromkeys(_in_our_words(fault["msg"]) for fault in faults)
-        wanted = ", or ".join([first, *(other.removeprefix("must be ") for other in others)])
-        yield f"{key}: {wanted}" + spelling + (f" (got {fault['input']!r})" if shown else "")
-        yield from (f"  {description}" for description in _described(model, fault["loc"]))
+        return _Fault(key, "missing" + (other if key.startswith("optimizers.") else ""))
+    shown = isinstance(fault["input"], str | int | float | bool | list | tuple)
+    is_word_for_list = fault["type"] in ("tuple_type", "list_type") and isinstance(fault["input"], str)
+    spelling = f", such as {key}=[{fault['input'].strip('[]')}]" if is_word_for_list else ""
+    first, *others = dict.fromkeys(_in_our_words(fault["msg"]) for fault in faults)
+    wanted = ", or ".join([first, *(other.removeprefix("must be ") for other in others)])
+    given = repr(fault["input"]) if shown else ""
+    return _Fault(key, wanted + spelling, given, tuple(_described(model, fault["loc"])))
 
 
 def _described(model: type[BaseModel], place: Iterable[int | str]) -> Iterator[str]:

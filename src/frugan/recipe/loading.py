@@ -19,10 +19,10 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from frugan.engine.durations import Duration
-from frugan.errors import BadInput, checked
+from frugan.errors import BadFields, BadInput, checked
 from frugan.families import family
 from frugan.files import RUN_RECIPE, read_untrusted
-from frugan.recipe.faults import explain
+from frugan.recipe.faults import explain, reasons
 from frugan.recipe.overrides import apply_overrides, followed, in_our_words, put
 from frugan.recipe.recipe import Recipe, known_keys
 from frugan.recipe.removed import refuse_removed
@@ -140,12 +140,13 @@ def parse_recipe(values: Mapping[str, Any], where: str) -> Recipe:
     """Validate a recipe's values.
 
     Raises:
-        BadInput: it names `where`, and for each fault the key and what is wrong.
+        BadFields: it names `where`, and for each fault the key and what is wrong.
+        BadInput: it is of a family that does not exist, or that has no such networks.
     """
     try:
         return Recipe.model_validate(dict(values))
     except ValidationError as error:
-        raise BadInput(f"{where}:\n{explain(error, Recipe)}") from error
+        raise BadFields(f"{where}:\n{explain(error, Recipe)}", reasons(error, Recipe)) from error
     except BadInput as error:
         raise BadInput(f"{where}:\n{error}") from error
 

@@ -19,14 +19,15 @@ from frugan.engine.durations import (
     Interval,
     IntervalOrShare,
     Length,
+    Time,
     Way,
 )
 from frugan.engine.state.ema import EmaSettings
 from frugan.engine.state.fp32_blocks import named_blocks
 from frugan.engine.state.optimizer_settings import DEFAULT_KIND, KINDS, OptimizerSettings, with_lazy_phases
-from frugan.errors import BadInput
+from frugan.errors import BadFields, BadInput
 from frugan.families import family
-from frugan.recipe.faults import dotted_keys, explain
+from frugan.recipe.faults import dotted_keys, explain, reasons
 from frugan.recipe.overrides import DEFAULT_OPTIMIZER, differences, put
 from frugan.recipe.removed import without_removed
 from frugan.wording import nearest, parse_size
@@ -65,7 +66,7 @@ class TrainingSettings(Settings):
         json_schema_extra=CHANGEABLE,
         description="how long to train, such as 150k steps, 25M images or 6h; endless: until you stop it",
     )
-    time: Interval | None = setting(
+    time: Time | None = setting(
         None,
         "how long training takes, start, grids and scores included: its steps are decided again as it goes, and what "
         "counts in shares of the duration follows; none: as many steps as the duration says",
@@ -138,13 +139,6 @@ class TrainingSettings(Settings):
         if self.duration == ENDLESS and self.time is not None:
             steps = UNDECIDED_STEPS
         return None if steps is None else Length.of(steps, self.earlier_lengths)
-
-    @field_validator("time")
-    @classmethod
-    def _by_the_clock(cls, value: Duration | None) -> Duration | None:
-        if value is not None and value.unit != "seconds":
-            raise ValueError(f"{value}: expected a time such as 30min or 6h; a number of steps is training.duration")
-        return value
 
     @model_validator(mode="after")
     def _lengths_follow(self) -> Self:
@@ -519,7 +513,7 @@ def _read(model: type[BaseModel], values: Any, section: str) -> BaseModel:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise BadInput(explain(error, model, section)) from error
+        raise BadFields(explain(error, model, section), reasons(error, model, section)) from error
 
 
 def _read_optimizer(kinds: Mapping[str, type[BaseModel]], values: Any, name: str) -> BaseModel:

@@ -278,10 +278,9 @@ class _Chooser:
             return THRESHOLDS.of_side(int(wanted))
         sides = self.facts.sides(whole=self.whole)
         share, least = THRESHOLDS.side_share, np.percentile(sides, THRESHOLDS.side_percentile)
-        if self.request.data.allow_upscale == "leave-out":
+        allowed, is_named = self.request.data.allow_upscale, "data.allow_upscale" in self.request.values
+        if allowed == "leave-out" or (is_named and not allowed and not self.whole):
             share = 1.0  # none is enlarged, and few are left out
-        elif "data.allow_upscale" in self.request.values and not self.request.data.allow_upscale and not self.whole:
-            share, least = 1.0, sides.min()  # none may be enlarged
         fitting = [candidate for candidate in THRESHOLDS.candidates if share * candidate.side <= least]
         return fitting or THRESHOLDS.of_side(THRESHOLDS.last.side)
 
@@ -359,7 +358,8 @@ def _networks(candidate: Candidate, facts: PictureFacts, *, whole: bool) -> tupl
         words.append(f"networks.classes={classes}")
     if facts.grey and isinstance(candidate.recipe, str):
         words.append("networks.channels=1")
-    if not whole and facts.sides(whole=False).min() < candidate.side:
+    small = facts.smaller_than(candidate.side, whole=False)
+    if small and not whole and not facts.few_smaller_than(candidate.side):
         words.append("data.allow_upscale=true")
     return tuple(words)
 
@@ -464,6 +464,8 @@ def _enlarged_lines(facts: PictureFacts, recipe: Recipe) -> Iterator[str]:
     elif small and data.fit == "pad":
         colour = colour_name(background(data.background))
         yield f"padded: {of_them}, with {colour} all around{which}; {leave_out}"
+    elif small and facts.few_smaller_than(side):  # more are refused
+        yield f"left out: {of_them}{which}; to enlarge them: data.allow_upscale=true"
 
 
 def _length_lines(facts: PictureFacts, candidate: Candidate, recipe: Recipe, request: _Request) -> Iterator[str]:
