@@ -124,7 +124,11 @@ class EvaluateOptions:
     )
     standing_size: StandingSize = None
     classes: Annotated[
-        str | None, typer.Option(help="generate only these classes, by number or name: 0,3,7-9 or cat,dog")
+        str | None,
+        typer.Option(
+            help="generate only these classes, all alike, by number or name: 0,3,7-9 or cat,dog; all: every class; "
+            "default: every class, as often as the real pictures have it"
+        ),
     ] = None
     ema: Annotated[bool, typer.Option(help="score the averaged (EMA) networks")] = True
     split: Annotated[str, typer.Option(help="name of the real pictures' split, for the record")] = "all"
@@ -187,7 +191,7 @@ class EvaluateOptions:
             psi_layers=self.psi_layers,
             noise=self.noise,
             rounding=self.rounding,
-            classes=None if classes == tuple(range(known)) else classes,  # None: all
+            classes=classes,
             statistics=self.statistics,
             standing_batches=self.standing_batches,
             standing_size=self.standing_size,

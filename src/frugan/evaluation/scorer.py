@@ -17,6 +17,7 @@ from frugan.accelerator.precision import resolve_precision
 from frugan.data.digits import are_digits
 from frugan.data.formats.picture_set import PictureSet
 from frugan.errors import BadInput, checked
+from frugan.evaluation.class_shares import class_counts, with_shares
 from frugan.evaluation.equivariance import BY_MOVING, equivariance, refuse_unmovable
 from frugan.evaluation.feature_collector import FeatureCollector, FeatureTask, GatheredFeatures
 from frugan.evaluation.judged import PixelTest, TwoSampleTest
@@ -27,7 +28,7 @@ from frugan.metrics.control import Control
 from frugan.metrics.feature_network import FeatureNetwork, Features, PixelFeatures, RowStore, temporary_rows
 from frugan.metrics.leave_one_out import FEWEST
 from frugan.metrics.moments_file import FileMoments
-from frugan.metrics.provenance import MOST_WITHOUT_REAL, NONE, Provenance
+from frugan.metrics.provenance import ALIKE, AS_REAL, MOST_WITHOUT_REAL, NONE, Provenance
 from frugan.metrics.scores import (
     DENSE_NEIGHBOURS,
     NEIGHBOURS,
@@ -232,7 +233,8 @@ class Scorer:
             drawn: GatheredFeatures | None = None
             if {*metrics} - WITHOUT_FEATURES:
                 store = opened.enter_context(temporary_rows(samples, dimensions))
-                task = FeatureTask(draw, samples, dimensions, "is" in metrics, bool({*metrics} & NEED_ROWS))
+                shared = with_shares(draw, self.pictures, self.recipe.classes)
+                task = FeatureTask(shared, samples, dimensions, "is" in metrics, bool({*metrics} & NEED_ROWS))
                 self.stage("drawing samples")
                 drawn = _sound(collector.draw(task, store), samples)
                 self.stage("comparing them with real pictures")
@@ -274,8 +276,8 @@ class Scorer:
         self, test: TwoSampleTest, collector: FeatureCollector, draw: DrawRequest
     ) -> tuple[GatheredFeatures, dict[str, float]]:
         """Draw the samples of two-sample, and score them; no scores where its judge sees nothing."""
-        classes = test.with_classes(draw, self.recipe.classes)
-        task = FeatureTask(replace(draw, classes=classes), test.count, 0, False, False, pictures=True)
+        shared = with_shares(draw, test.compared_with, self.recipe.classes)
+        task = FeatureTask(shared, test.count, 0, False, False, pictures=True)
         self.stage("two-sample: drawing samples")
         with temporary_rows(0, 0) as rows:
             judged = _sound(collector.draw(task, rows), test.count)
@@ -373,7 +375,7 @@ class Scorer:
             data_digest=NONE if self.pictures is None else self.pictures.digest,
             real=0 if self.pictures is None else len(self.pictures),
             rows=len(reference.rows),
-            classes="all" if draw.classes is None else ",".join(map(str, draw.classes)),
+            classes=self._classes(draw),
             split=self.options.split,
             seed=draw.seed,
             ema=ema,
@@ -392,6 +394,13 @@ class Scorer:
             control="; ".join(f"{name} {control}" for name, control in self._controls.items()) or NONE,
             blind=",".join(self._blind) or NONE,
         )
+
+    def _classes(self, draw: DrawRequest) -> str:
+        """Generated classes, for the provenance."""
+        if draw.classes is not None and tuple(draw.classes) != tuple(range(self.recipe.classes)):
+            return ",".join(map(str, draw.classes))
+        compares = not {*self.metrics} <= WITHOUT_REAL
+        return AS_REAL if compares and with_shares(draw, self.pictures, self.recipe.classes) != draw else ALIKE
 
     def _refuse_few(self, metrics: Sequence[str]) -> None:
         """Refuse what so few pictures cannot be scored by, before any is drawn.
@@ -419,10 +428,19 @@ class Scorer:
                 else "digits: a classifier of 8 x 8 handwritten digits; of other pictures its scores say next to "
                 "nothing, and a low FID is no sign of quality: use Inception, or a network of yours (docs/metrics.md)"
             )
-        if draw.classes is not None:
+        if draw.classes is None:
+            return doubts
+        if self._classes(draw) != ALIKE:
             doubts.append(
                 "classes: some are generated, and compared with real pictures of all; for a fair score give a folder "
                 "of those classes"
+            )
+        elif with_shares(replace(draw, classes=None), self.pictures, self.recipe.classes).classes is not None:
+            assert self.pictures is not None  # else there were no shares
+            fewest, most = (f"{number:,}" for number in sorted(class_counts(self.pictures))[:: self.recipe.classes - 1])
+            doubts.append(
+                f"classes: all are drawn alike, and the real pictures have from {fewest} to {most} of each: a perfect "
+                "generator would differ from them by that alone. Without --classes they are drawn as often"
             )
         return doubts
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from frugan.metrics.provenance import Provenance
+from frugan.metrics.provenance import ALIKE, AS_REAL, Provenance
 from frugan.wording import judge_in_words
 
 FOLD_ROWS = 1024
@@ -465,7 +465,7 @@ def low_recall(scores: Mapping[str, float], provenance: Provenance) -> str | Non
     precision, recall = scores.get("precision"), scores.get("recall")
     if not isinstance(precision, float) or not isinstance(recall, float):
         return None  # not measured, or not finite
-    if min(provenance.samples, provenance.rows) < LEAST_PICTURES or provenance.classes != "all":
+    if min(provenance.samples, provenance.rows) < LEAST_PICTURES or provenance.classes not in (ALIKE, AS_REAL):
         return None
     if recall >= FAR_BELOW * precision or precision - recall < LEAST_GAP:
         return None
