@@ -43,6 +43,28 @@ def test_no_entrance_takes_a_value_of_no_use(name: str, value: object) -> None:
             lambda: UNTYPED.PlanOptions(use="recompute"),
             "use: expected a list of str, not 'recompute'; write ['recompute']",
         ),
+        (
+            lambda: UNTYPED.plan(RECIPE, card="rtx-3060"),
+            "card: belongs to the options; write options=frugan.PlanOptions(card='rtx-3060')",
+        ),
+        (
+            lambda: UNTYPED.evaluate("w", None, samples=100),
+            "samples: belongs to the options; write options=frugan.EvaluationOptions(samples=100)",
+        ),
+        (
+            lambda: UNTYPED.EvaluationOptions(metrics="fid"),
+            "metrics: expected a tuple of str or None, not 'fid'; write ('fid',)",
+        ),
+        (
+            lambda: UNTYPED.evaluate_real(SET, UNTYPED.EvaluationOptions(metrics=["fdi"])),
+            "metrics: expected some of fid,is,kid,pr,dc,intra-fid,cmmd,ppl,eqt,eqt-frac,eqr,two-sample, not fdi (did "
+            "you mean fid?)",
+        ),
+        (
+            lambda: UNTYPED.evaluate_real(SET, UNTYPED.EvaluationOptions(metrics=("Precision",))),
+            "metrics: expected some of fid,is,kid,pr,dc,intra-fid,cmmd,ppl,eqt,eqt-frac,eqr,two-sample, not Precision "
+            "(did you mean pr?)",
+        ),
         (lambda: UNTYPED.load_generator(3), "path: expected str or Path, not 3 (int)"),
         (lambda: UNTYPED.train(RECIPE, data=3), "data: expected str or Path or PictureSet or a dict of str or Path"),
         (lambda: UNTYPED.train(RECIPE, data={"images": 3}), "data: expected str or Path or PictureSet or a dict of"),
@@ -91,6 +113,10 @@ def test_what_is_as_good_is_taken() -> None:
     assert entrance(1, (), None) == (1, (), None, None)
     with pytest.raises(TypeError, match="missing 1 required positional argument"):
         entrance(1, ())
+    with pytest.raises(TypeError, match="unexpected keyword argument"):
+        entrance(1, (), None, unknown=1)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'labels'"):  # of a set, which is no options
+        UNTYPED.evaluate("w", labels=1)
 
 
 def test_a_recipe_of_one_source_trains_on_a_set(tmp_path: Path) -> None:

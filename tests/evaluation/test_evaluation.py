@@ -146,7 +146,9 @@ def test_requests_that_make_no_sense(scored: Path, changed: dict[str, object], m
         evaluate(scored / "run", scored / "pictures", replace(OPTIONS, **changed), say=quiet)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("text", ["fid,pr", "fid, pr", "fid pr", "[fid, pr]", "[ fid ,pr ]", '["fid", "pr"]'])
+@pytest.mark.parametrize(
+    "text", ["fid,pr", "fid, pr", "fid pr", "[fid, pr]", "[ fid ,pr ]", '["fid", "pr"]', "(fid pr)", "FID,Pr"]
+)
 def test_metrics_may_be_typed_as_recipes_have_them(text: str) -> None:
     assert EvaluateOptions(metrics=text).metric_names == ("fid", "pr")
     assert EvaluateOptions(metrics="[]").metric_names == ()  # which is refused

@@ -211,10 +211,10 @@ class EvaluateOptions:
 
     @property
     def metric_names(self) -> tuple[str, ...] | None:
-        """Requested metrics, with commas or spaces between, also in brackets as in recipes; None: the default ones."""
+        """Requested metrics in small letters: with commas or spaces between, or in brackets; None: the default ones."""
         if self.metrics is None:
             return None
-        return tuple(re.findall(r"[^\s,\[\]\"']+", self.metrics))
+        return tuple(re.findall(r"[^\s,()\[\]\"']+", self.metrics.lower()))
 
     def real_scores(self, bar: Bar) -> "Evaluation":
         """Score a part of the real pictures against others."""

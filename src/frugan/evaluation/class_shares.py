@@ -1,5 +1,6 @@
 """Classes of generated pictures: as often as the real pictures have them that they are compared with."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -48,4 +49,4 @@ def have_other_shares(one: PictureSet, other: PictureSet) -> bool:
     expected = counts.sum(1, keepdims=True) * counts.sum(0) / counts.sum()
     apart = float(((counts - expected) ** 2 / expected).sum())  # chi-squared, of as many degrees as these
     degrees = counts.shape[1] - 1
-    return apart > degrees + SURELY_APART * (2 * degrees) ** 0.5
+    return apart > degrees + SURELY_APART * math.sqrt(2 * degrees)

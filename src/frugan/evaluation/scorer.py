@@ -44,10 +44,10 @@ from frugan.metrics.scores import (
 )
 from frugan.metrics.two_sample import MOST_PICTURES, Judge
 from frugan.metrics.vision_transformers import CLIP
-from frugan.progress import METRICS, USUAL_METRICS, Say, quiet
+from frugan.progress import METRIC_OF, METRICS, USUAL_METRICS, Say, quiet
 from frugan.recipe.recipe import Recipe
 from frugan.sampling.requests import DrawRequest, check_draw
-from frugan.wording import BY_NEIGHBOURS, LEFT_OUT
+from frugan.wording import BY_NEIGHBOURS, LEFT_OUT, nearest
 
 if TYPE_CHECKING:  # one process needs no torch.distributed
     from frugan.engine.ranks.group import RankGroup
@@ -120,9 +120,10 @@ def check_metrics(options: EvaluationOptions) -> None:
     """
     for name in options.metrics or ():
         if name not in METRICS:
-            raise BadInput(f"--metrics {name}: expected some of {','.join(METRICS)}")
-    if options.metrics == ():
-        raise BadInput(f"--metrics: expected some of {','.join(METRICS)}")
+            hint = nearest(name.lower(), {**{metric: metric for metric in METRICS}, **METRIC_OF})
+            raise BadInput(f"metrics: expected some of {','.join(METRICS)}, not {name}{hint}")
+    if options.metrics is not None and not options.metrics:
+        raise BadInput(f"metrics: expected some of {','.join(METRICS)}, not none")
     if options.samples < 10:
         raise BadInput(f"--samples {options.samples}: expected at least 10; published scores use 50000")
 
@@ -233,8 +234,8 @@ class Scorer:
             drawn: GatheredFeatures | None = None
             if {*metrics} - WITHOUT_FEATURES:
                 store = opened.enter_context(temporary_rows(samples, dimensions))
-                shared = with_shares(draw, self.pictures, self.recipe.classes)
-                task = FeatureTask(shared, samples, dimensions, "is" in metrics, bool({*metrics} & NEED_ROWS))
+                request = with_shares(draw, self.pictures, self.recipe.classes)
+                task = FeatureTask(request, samples, dimensions, "is" in metrics, bool({*metrics} & NEED_ROWS))
                 self.stage("drawing samples")
                 drawn = _sound(collector.draw(task, store), samples)
                 self.stage("comparing them with real pictures")
@@ -242,8 +243,7 @@ class Scorer:
                 scores, by_class = measured(metrics, drawn, store, reference, names, warnings)
             if test is not None:
                 judged, apart = self._told_apart(test, collector, draw)
-                scores |= apart
-                drawn = drawn or judged
+                scores, drawn = scores | apart, drawn or judged
             if "ppl" in metrics:
                 self.stage("measuring path lengths")
                 paths = min(samples, MOST_WITHOUT_REAL)
