@@ -27,12 +27,17 @@ def test_scores_stand_with_their_controls() -> None:
 @pytest.mark.parametrize(
     ("score", "value", "half_width", "shown"),
     [
-        ("recall", 0.91, 0.059, "0.91 ± 0.059"),
+        ("recall", 0.91, 0.059, "0.910 ± 0.059"),
         ("recall", 0.98, 0.04, "0.94 to 1"),
         ("precision", 0.02, 0.04, "0 to 0.06"),
         ("recall", 0.5, None, "0.5"),
-        ("kid_mean", 0.001, 0.002, "0.001 ± 0.002"),  # may be below 0
-        ("fid", 12.0, 3.0, "12 ± 3"),
+        ("kid_mean", 0.001, 0.002, "0.0010 ± 0.0020"),  # may be below 0
+        ("fid", 12.0, 3.0, "12.0 ± 3.0"),
+        ("fid", 1234.5, 120.0, "1234 ± 120"),
+        ("f_score", 0.1347, 0.012, "0.135 ± 0.012"),
+        ("recall", 0.6654, 0.14, "0.67 ± 0.14"),
+        ("recall", 0.9123, 0.14, "0.77 to 1"),
+        ("fid", 12.0, 0.0, "12 ± 0"),
     ],
 )
 def test_an_interval_ends_where_the_score_does(score: str, value: float, half_width: float | None, shown: str) -> None:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
@@ -33,7 +34,13 @@ class _Command(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            error.message = error.message.removeprefix("Value error, ")
+            from frugan.recipe.faults import in_our_words
+
+            error.message = in_our_words(error.message)
+            names = [] if error.param is None else error.param.opts
+            given = [value for word, value in pairwise([*args, ""]) if word in names]
+            given += [value for word in args for name, _, value in [word.partition("=")] if name in names and value]
+            error.message += f" (got {given[-1]})" if given else ""
             raise
 
     def _refuse_missing_value(self, args: list[str]) -> None:

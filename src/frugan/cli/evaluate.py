@@ -387,7 +387,7 @@ def _provenance_line(evaluation: "Evaluation") -> str:
     return (
         f"{of.samples:,} samples of seed {of.seed} by {'averaged' if of.ema else 'trained'} weights at step "
         f"{of.step:,}, classes: {of.classes}, {of.precision}, batch statistics: {of.statistics}"
-        f"{_styles(evaluation)}; {of.compared_with}; {of.measured_by}"
+        f"{_styles(evaluation)}; {of.compared_with}{f'; {of.measured_by}' if of.measured_by else ''}"
     )
 
 
