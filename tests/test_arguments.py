@@ -1,7 +1,8 @@
 """Arguments of a wrong type are refused at every public entrance, in words that say what was expected."""
 
+import re
 from collections.abc import Callable
-from inspect import Parameter, signature
+from inspect import Parameter, getdoc, signature
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +148,15 @@ def test_classes_of_a_generator_are_a_tensor() -> None:
     drawing.latent_size, drawing.classes, drawing._has_styles = 2, 4, False
     with pytest.raises(frugan.BadInput, match=r"classes: list; expected a tensor \[N\]: torch.tensor\(\[0, 1\]\)"):
         drawing(torch.zeros(4, 2), [0, 1, 2, 3])
+
+
+def test_docstrings_describe_parameters_by_their_names() -> None:
+    """The reference pages are made of them, with a warning for each name that is none: "title, by" are two."""
+    read = 0
+    for name in FUNCTIONS:
+        public = getattr(frugan, name)
+        part = re.search(r"\nArgs:\n(.*?)(\n\n|\Z)", getdoc(public) or "", re.S)
+        described = re.findall(r"^    (\S.*?):", part[1], re.M) if part else []
+        assert {*described} <= {*signature(public).parameters}, name
+        read += len(described)
+    assert read > 50

@@ -20,7 +20,7 @@ def test_scores_stand_with_their_controls() -> None:
     assert (first.name, first.value) == ("told from real pictures", "91 times in 100")
     sees = "shown damaged real pictures, it sees a blur of 2 pixels"
     assert first.about == f"50 is guessing; real ones from each other: 52; {sees}"
-    assert (second.name, second.value) == ("recall (pixels)", "0.25 ± 0.038")
+    assert (second.name, second.value) == ("recall (pixels)", "0.250 ± 0.038")
     assert second.about.endswith("; real ones from each other: 0.9")
 
 

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
@@ -34,13 +33,13 @@ class _Command(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
+            from pydantic import ValidationError
+
             from frugan.recipe.faults import in_our_words
 
-            error.message = in_our_words(error.message)
-            names = [] if error.param is None else error.param.opts
-            given = [value for word, value in pairwise([*args, ""]) if word in names]
-            given += [value for word in args for name, _, value in [word.partition("=")] if name in names and value]
-            error.message += f" (got {given[-1]})" if given else ""
+            theirs, error.message = error.message, in_our_words(error.message)
+            if theirs.startswith("Input ") and isinstance(error.__cause__, ValidationError):
+                error.message += f" (got {error.__cause__.errors()[0]['input']})"
             raise
 
     def _refuse_missing_value(self, args: list[str]) -> None:
