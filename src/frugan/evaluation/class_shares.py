@@ -47,6 +47,6 @@ def have_other_shares(one: PictureSet, other: PictureSet) -> bool:
     counts = np.stack([np.bincount(pictures.labels, minlength=classes) for pictures in (one, other)])  # [2, classes]
     counts = counts[:, counts.any(0)]
     expected = counts.sum(1, keepdims=True) * counts.sum(0) / counts.sum()
-    apart = float(((counts - expected) ** 2 / expected).sum())  # chi-squared, of as many degrees as these
+    apart = ((counts - expected) ** 2 / expected).sum()  # chi-squared, of as many degrees as these
     degrees = counts.shape[1] - 1
-    return apart > degrees + SURELY_APART * math.sqrt(2 * degrees)
+    return bool(apart > degrees + SURELY_APART * math.sqrt(2 * degrees))

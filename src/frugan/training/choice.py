@@ -19,6 +19,7 @@ from frugan.data.formats.decoding import WHITE, background
 from frugan.data.formats.picture_set import PictureSet
 from frugan.data.formats.source import local_path
 from frugan.data.parts import trained_on
+from frugan.data.picture_needs import PictureNeeds
 from frugan.data.survey import Fitting, colour_name
 from frugan.engine.durations import Duration
 from frugan.errors import BadInput
@@ -459,9 +460,9 @@ def lines_beside(recipe: Recipe, data: str | Path, progress: Progress | None = N
     Raises:
         BadInput: as `look_at`; or the recipe takes several sets.
     """
-    if len(recipe.sources) != 1:
+    need = next(iter(recipe.sources.values()))
+    if len(recipe.sources) != 1 or not isinstance(need, PictureNeeds):
         raise BadInput(f"--data {data}: one set of pictures, and this recipe takes {' and '.join(recipe.sources)}")
-    (need,) = recipe.sources.values()
     facts = look_at(local_path(data), progress, background(recipe.data.background), recipe.data.range)
     lines = [*facts.left_out, f"pictures: {facts}", *facts.duplicate_lines, *_enlarged_lines(facts, recipe)]
     if need.channels == 3 and facts.grey and "channels" in type(recipe.networks).model_fields:
