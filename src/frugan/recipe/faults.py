@@ -76,8 +76,8 @@ def _lines(
         first, *others = dict.fromkeys(in_our_words(fault["msg"]) for fault in faults)
         wanted = ", or ".join([first, *(other.removeprefix("must be ") for other in others)])
         meant = MEANT.get((key, str(fault["input"]).lower()))
-        hint = "" if meant is None else f" (did you mean {meant}?)"
-        yield f"{key}: {wanted}" + spelling + (f" (got {fault['input']!r})" if shown else "") + hint
+        hint = "" if meant is None else f"; did you mean {meant}?"
+        yield f"{key}: {wanted}" + spelling + hint + (f" (got {fault['input']!r})" if shown else "")
         yield from (f"  {description}" for description in _described(model, fault["loc"]))
 
 
