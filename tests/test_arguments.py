@@ -1,7 +1,8 @@
 """Arguments of a wrong type are refused at every public entrance, in words that say what was expected."""
 
+import re
 from collections.abc import Callable
-from inspect import Parameter, signature
+from inspect import Parameter, getdoc, signature
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,28 @@ def test_no_entrance_takes_a_value_of_no_use(name: str, value: object) -> None:
         (
             lambda: UNTYPED.PlanOptions(use="recompute"),
             "use: expected a list of str, not 'recompute'; write ['recompute']",
+        ),
+        (
+            lambda: UNTYPED.plan(RECIPE, card="rtx-3060"),
+            "card: belongs to the options; write options=frugan.PlanOptions(card='rtx-3060')",
+        ),
+        (
+            lambda: UNTYPED.evaluate("w", None, samples=100),
+            "samples: belongs to the options; write options=frugan.EvaluationOptions(samples=100)",
+        ),
+        (
+            lambda: UNTYPED.EvaluationOptions(metrics="fid"),
+            "metrics: expected a tuple of str or None, not 'fid'; write ('fid',)",
+        ),
+        (
+            lambda: UNTYPED.evaluate_real(SET, UNTYPED.EvaluationOptions(metrics=["fdi"])),
+            "metrics: expected some of fid,is,kid,pr,dc,intra-fid,cmmd,ppl,eqt,eqt-frac,eqr,two-sample, not fdi (did "
+            "you mean fid?)",
+        ),
+        (
+            lambda: UNTYPED.evaluate_real(SET, UNTYPED.EvaluationOptions(metrics=("Precision",))),
+            "metrics: expected some of fid,is,kid,pr,dc,intra-fid,cmmd,ppl,eqt,eqt-frac,eqr,two-sample, not Precision "
+            "(did you mean pr?)",
         ),
         (lambda: UNTYPED.load_generator(3), "path: expected str or Path, not 3 (int)"),
         (lambda: UNTYPED.train(RECIPE, data=3), "data: expected str or Path or PictureSet or a dict of str or Path"),
@@ -91,6 +114,10 @@ def test_what_is_as_good_is_taken() -> None:
     assert entrance(1, (), None) == (1, (), None, None)
     with pytest.raises(TypeError, match="missing 1 required positional argument"):
         entrance(1, ())
+    with pytest.raises(TypeError, match="unexpected keyword argument"):
+        entrance(1, (), None, unknown=1)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'labels'"):  # of a set, which is no options
+        UNTYPED.evaluate("w", labels=1)
 
 
 def test_a_recipe_of_one_source_trains_on_a_set(tmp_path: Path) -> None:
@@ -121,3 +148,15 @@ def test_classes_of_a_generator_are_a_tensor() -> None:
     drawing.latent_size, drawing.classes, drawing._has_styles = 2, 4, False
     with pytest.raises(frugan.BadInput, match=r"classes: list; expected a tensor \[N\]: torch.tensor\(\[0, 1\]\)"):
         drawing(torch.zeros(4, 2), [0, 1, 2, 3])
+
+
+def test_docstrings_describe_parameters_by_their_names() -> None:
+    """The reference pages are made of them, with a warning for each name that is none: "title, by" are two."""
+    read = 0
+    for name in FUNCTIONS:
+        public = getattr(frugan, name)
+        part = re.search(r"\nArgs:\n(.*?)(\n\n|\Z)", getdoc(public) or "", re.S)
+        described = re.findall(r"^    (\S.*?):", part[1], re.M) if part else []
+        assert {*described} <= {*signature(public).parameters}, name
+        read += len(described)
+    assert read > 50

@@ -1,9 +1,10 @@
 """Errors for bad input and for failed training, checks of arguments' types, and imports of optional packages."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache, wraps
 from importlib import import_module
+from inspect import signature
 from numbers import Integral, Real
 from reprlib import repr as short
 from types import MappingProxyType, NoneType, UnionType
@@ -73,12 +74,15 @@ def checked(entrance: Entrance) -> Entrance:
 
 def _checked(function: Any, annotated: Any) -> Callable[..., Any]:
     names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    taken = {*signature(function).parameters}
     hints = cache(lambda: get_type_hints(annotated))  # not yet: one may name the class that is being defined
 
     @wraps(function)
     def refusing(*args: Any, **kwargs: Any) -> Any:
         for name, value in {**dict(zip(names, args, strict=False)), **kwargs}.items():
             wanted = hints().get(name, Any)
+            if name not in taken and (options := _options_with(name, hints())) is not None:
+                raise BadInput(f"{name}: belongs to the options; write {options}={short(value)})")
             if not _is_of(value, wanted):
                 raise BadInput(f"{name}: expected {_in_words(wanted)}, not {_given(value, wanted)}")
         return function(*args, **kwargs)
@@ -107,6 +111,18 @@ def _is_of(value: Any, wanted: Any) -> bool:
     return all(_is_of(part, inner[-1] if kind is Mapping else inner[0]) for part in parts)
 
 
+def _options_with(name: str, hints: Mapping[str, Any]) -> str | None:
+    """The beginning of how to write an option where an entrance takes it in a group; None: in none."""
+    for parameter, wanted in hints.items():
+        for kind in get_args(wanted):
+            options = fields(kind) if is_dataclass(kind) else ()
+            needless = all(each.default is not MISSING or each.default_factory is not MISSING for each in options)
+            if needless and name in {each.name for each in options}:
+                assert isinstance(kind, type)
+                return f"{parameter}=frugan.{kind.__name__}({name}"
+    return None
+
+
 def _in_words(wanted: Any) -> str:
     """Say what an annotation allows."""
     kind, inner = _taken_apart(wanted)
@@ -133,7 +149,8 @@ def _given(value: Any, wanted: Any) -> str:
     """Show a value of a wrong type, and how to write a dict in place of options, and a word in place of a list."""
     text = " ".join(short(value).split())
     if isinstance(value, str) and any(_is_of([value], kind) for kind in (wanted, *get_args(wanted))):
-        return f"{text}; write [{text}]"
+        is_tuple = any(_taken_apart(kind)[0] is tuple for kind in (wanted, *get_args(wanted)))
+        return f"{text}; write {f'({text},)' if is_tuple else f'[{text}]'}"
     options = next((kind for kind in get_args(wanted) or (wanted,) if is_dataclass(kind)), None)
     if isinstance(value, dict) and options is not None:
         fields = ", ".join(f"{name}={short(field)}" for name, field in value.items())

@@ -1,6 +1,7 @@
 """Types of callbacks that report progress, and defaults that help texts show."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 Say = Callable[[str], None]
 """A function that is given a line for every automatic choice."""
@@ -16,6 +17,17 @@ def quiet(_: object) -> None:
 LINE_SECONDS = 10.0
 """Seconds between two lines that tell how far something is, where there is no terminal for a line that moves."""
 METRICS = ("fid", "is", "kid", "pr", "dc", "intra-fid", "cmmd", "ppl", "eqt", "eqt-frac", "eqr", "two-sample")
+METRIC_OF: Mapping[str, str] = MappingProxyType(
+    {
+        "precision": "pr",
+        "recall": "pr",
+        "density": "dc",
+        "coverage": "dc",
+        "inception": "is",
+        "two_sample": "two-sample",
+    }
+)
+"""Name of a score -> the metric that takes it, where somebody may take one for the other."""
 USUAL_METRICS = ("fid", "is", "kid", "pr")
 STANDING_BATCHES = 16
 """Number of batches for standing statistics, as in the BigGAN release."""

@@ -198,20 +198,24 @@ SHARES = frozenset({"precision", "recall", "coverage", "two_sample"})
 
 
 def with_interval(score: str, value: float, half_width: float | None, form: str = ".4g", whole: float = 1) -> str:
-    """Format a score with half of its interval, "0.91 ± 0.06"; with both ends, "0.87 to 1", where one is cut off.
+    """Format a score with half of its interval, "0.910 ± 0.059"; with both ends, "0.87 to 1", where one is cut off.
 
     Args:
         score: its name.
         half_width: of the interval; None: it is not known.
-        form: of numbers.
+        form: of numbers; of those with so many significant digits, the score has as many decimals as its interval.
         whole: what 1 is shown as, such as 100.
     """
     if half_width is None:
         return f"{value * whole:{form}}"
+    known = half_width * whole
+    decimals = max(0, 1 - math.floor(math.log10(known))) if known > 0 and math.isfinite(known) else 0
+    if form.endswith("g") and known > 0:
+        form = f".{decimals}f"
     if score in SHARES and not half_width <= value <= 1 - half_width:
-        low, high = max(0.0, value - half_width), min(1.0, value + half_width)
-        return f"{low * whole:{form}} to {high * whole:{form}}"
-    return f"{value * whole:{form}} ± {half_width * whole:{'.2g' if form.endswith('g') else form}}"
+        ends = max(0.0, value - half_width), min(1.0, value + half_width)
+        return " to ".join(f"{float(f'{end * whole:{form}}'):g}" for end in ends)
+    return f"{value * whole:{form}} ± {known:{form}}"
 
 
 NETWORKS_IN_WORDS: Mapping[str, str] = MappingProxyType(

@@ -341,6 +341,16 @@ def test_a_damaged_checkpoint_is_told_of(run_folder: Path, tmp_path: Path, fruga
     assert ".py" not in result.stderr
 
 
+def test_a_number_that_is_none_is_refused_in_plain_words(frugan: Frugan) -> None:
+    for words, message in (
+        (("--subset", "0.5"), "'--subset': must be a whole number (got 0.5)"),
+        (("--subset=0",), "'--subset': must be greater than or equal to 1 (got 0)"),
+    ):
+        ended = frugan("train", "biggan-small-32", "--data", "digits", *words)
+        assert ended.returncode == 2
+        assert message in " ".join(ended.stderr.replace("│", " ").split())
+
+
 def test_evaluate_and_report(run_folder: Path, tmp_path: Path, frugan: Frugan, monkeypatch: pytest.MonkeyPatch) -> None:
     out = Path(shutil.copytree(run_folder, tmp_path / "run"))
     (tmp_path / "tests_network.py").write_text("def means(x):\n    return x.float().mean((2, 3))\n", "utf-8")

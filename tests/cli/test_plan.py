@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -73,6 +74,30 @@ def test_a_large_picture_is_looked_at_without_a_word(frugan: Frugan, tmp_path: P
     ended = frugan("plan", "--data", str(pictures), "--for", "20min", "networks.resolution=32")
     assert (ended.returncode, "attack" in ended.stderr) == (0, False), ended.stderr
     assert "25 of 40 to 9,500 pixels (median 40)" in ended.stdout
+
+
+def test_pictures_are_looked_at_for_a_recipe(frugan: Frugan, tmp_path: Path) -> None:
+    ramp = np.arange(0, 4096, 4, dtype=np.uint16).reshape(32, 32)  # 12 bits in files of 16
+    for at in range(20):
+        Image.fromarray(ramp).save(tmp_path / f"{at}.png")
+    ended = frugan("plan", "biggan-small-32", "--data", str(tmp_path), "--card", "rtx-3060", "--micro-batch", "32")
+    assert ended.returncode == 0, ended.stderr
+    assert "warning: 20 pictures of 16 bits use 0 to 4,092 of 65,535: almost black" in ended.stdout
+    assert "pictures: 20 of 32 pixels, no classes, all grey" in ended.stdout
+    assert "grey: networks.channels=1 draws grey pictures" in ended.stdout
+    assert "micro-batch" in ended.stdout
+    known = frugan(
+        *("plan", "biggan-small-32", "networks.channels=1", "data.range=4095", "--data", f"images={tmp_path}"),
+        *("--card", "rtx-3060", "--micro-batch", "32"),
+    )
+    assert "of 16 bits" not in known.stdout
+    assert "grey:" not in known.stdout
+    for words, message in (
+        (("saehd-demo-64", "--data", str(tmp_path)), "one set of pictures, and this recipe takes src and dst"),
+        (("biggan-small-32", "--data", f"src={tmp_path}"), "this recipe takes images, not src"),
+    ):
+        refused = frugan("plan", *words)
+        assert (refused.returncode, message in refused.stderr.replace("\n", " ")) == (2, True), refused.stderr
 
 
 def test_what_is_chosen_where_no_recipe_is_named(frugan: Frugan, tmp_path: Path) -> None:

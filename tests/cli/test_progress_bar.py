@@ -34,6 +34,13 @@ def test_lines_come_now_and_then_and_where_something_begins(
         now[0] = 20.0
         bar(5, 9)
         assert told(capsys) == ["judging", "judging: 5 of 9"]
+        now[0] = 30.0
+        bar(6, 900)
+        assert told(capsys) == ["judging: 6 of 900, about 50 min left"]
+        bar(1, 900)  # it begins anew
+        now[0] = 40.0
+        bar(2, 900)
+        assert told(capsys) == ["judging: 2 of 900, about 75 min left"]
 
 
 def test_a_terminal_has_one_line_that_moves(now: list[float], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,3 +131,11 @@ def test_an_opened_set_is_looked_at_evenly() -> None:
 def test_pictures_that_are_too_few(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="3 pictures that can be read; expected at least 20"):
         look_at(_folder(tmp_path, {f"{at}.png": _noise(at) for at in range(3)}))
+
+
+def test_a_range_that_is_hardly_used_is_pointed_out(tmp_path: Path) -> None:
+    ramp = np.arange(0, 4096, 64, dtype=np.uint16).reshape(8, 8)  # 12 bits in files of 16
+    folder = _folder(tmp_path, {f"{at}.png": Image.fromarray(ramp) for at in range(20)})
+    (line,) = look_at(folder).left_out
+    assert line.startswith("warning: 20 pictures of 16 bits use 0 to 4,032 of 65,535: almost black; if 4,095 is white")
+    assert look_at(folder, range=4095).left_out == ()

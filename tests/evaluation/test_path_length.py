@@ -8,8 +8,10 @@ from typing import Any, cast
 import pytest
 import torch
 from torch import Tensor, nn
+from typer.testing import CliRunner
 
 from evaluation.scored import OPTIONS
+from frugan.cli.application import application
 from frugan.errors import BadInput
 from frugan.evaluation import path_length as measured
 from frugan.evaluation.evaluation import evaluate
@@ -58,6 +60,10 @@ def test_it_needs_no_weights_and_no_features(scored: Path, tmp_path: Path) -> No
     assert found.scores["ppl"] > 0
     assert found.half_width("ppl") == found.scores["ppl_half_width"]
     assert found.provenance.samples == 100
+    words = ["evaluate", str(scored / "run"), "--metrics", "ppl", "--samples", "100", "--device", "cpu"]
+    shown = CliRunner().invoke(application(), words).output
+    assert "reading real pictures" not in shown
+    assert "; no real pictures\n" in shown
     with pytest.raises(BadInput, match="99 paths; expected at least 100"):
         evaluate(scored / "run", write_pictures(tmp_path / "pictures"), replace(options, samples=99), say=quiet)
     with pytest.raises(BadInput, match="real pictures have none"):

@@ -115,7 +115,7 @@ def test_the_command(scored: Path, tmp_path: Path) -> None:
         ((*how, "--data", pictures), "--data: is about generated pictures"),
         ((*how, "--standing-size", "8"), "--standing-size: is about generated pictures"),
         ((*how, "--resolution", "16", "--metrics", "cmmd"), "cmmd: is defined with CLIP's features"),
-        ((*how, "--resolution", "16", "--metrics", "beauty"), "--metrics beauty"),
+        ((*how, "--resolution", "16", "--metrics", "Beauty"), "not beauty"),
         ((*how, "--resolution", "16", "--network-file", "x"), "--network-file x: goes with --network inception"),
     ):
         _, error = evaluated(*words)

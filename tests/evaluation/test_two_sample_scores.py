@@ -19,6 +19,7 @@ from frugan.engine.durations import EvaluationSettings
 from frugan.engine.run.events import read_events
 from frugan.errors import BadInput
 from frugan.evaluation import judged
+from frugan.evaluation.class_shares import with_shares
 from frugan.evaluation.evaluation import evaluate
 from frugan.evaluation.judged import PixelTest, TwoSampleTest
 from frugan.evaluation.real_scores import evaluate_real
@@ -194,7 +195,7 @@ def test_density_by_pixels_comes_with_its_control_and_what_real_pictures_have(sc
 
 
 def test_beside_other_metrics_each_has_its_own_samples(scored: Path) -> None:
-    """What features are taken of is drawn from all classes alike, as it was before."""
+    """Features are taken of classes as often as all real pictures have them, a judge sees them as a half has them."""
     pictures = noise(150, few=10)
     both = replace(OPTIONS, metrics=("fid", "two-sample"), network="evaluation.scored:colours")
     found = evaluate(scored / "run", pictures, both, say=quiet)
@@ -205,12 +206,11 @@ def test_beside_other_metrics_each_has_its_own_samples(scored: Path) -> None:
 
 def test_classes_are_drawn_as_often_as_the_real_pictures_have_them() -> None:
     test = TwoSampleTest(noise(400, few=8), 200, QUICK)
-    classes = test.with_classes(DrawRequest(), 2)
+    assert len(test.compared_with) == test.count == 200
+    classes = with_shares(DrawRequest(), test.compared_with, 2).classes
     assert classes is not None
-    assert len(classes) == test.count == 200
-    assert 10 < sum(classes) < 40
-    assert test.with_classes(DrawRequest(classes=(0,)), 2) == (0,)
-    assert test.with_classes(DrawRequest(), 1) is None
+    assert sum(classes) / len(classes) == test.compared_with.labels.mean()
+    assert 10 < test.compared_with.labels.sum() < 40
 
 
 def test_too_few_pictures_are_refused_or_leave_a_training_without_scores(scored: Path) -> None:

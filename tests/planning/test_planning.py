@@ -316,6 +316,20 @@ def test_tf32_is_planned_for_and_offered_where_it_is_faster(small: str) -> None:
     assert told(card="gtx-1080") == []
 
 
+@pytest.mark.usefixtures("by_formula")
+def test_the_precision_has_its_reason_and_the_best_other_one(small: str) -> None:
+    def told(precision: str, card: str) -> str:
+        report = frugan.plan(small, None, [f"training.precision={precision}"], frugan.PlanOptions(card=card))
+        return next(line for line in report.decisions if line.startswith("precision: "))
+
+    assert told("fp32", "a100") == "precision: fp32 (asked for); override with training.precision=bf16"
+    assert told("bf16", "a100") == "precision: bf16 (asked for); override with training.precision=fp32"
+    assert told("bf16", "rtx-2060") == (
+        "precision: fp32 (bf16 was asked for, and rtx-2060 with compute capability 7.5 has no bf16 units, but those of "
+        "fp16); override with training.precision=fp16"
+    )
+
+
 def test_a_cards_precision_is_planned_for(small: str) -> None:
     asked = load_recipe(small).training.precision
     names = {card: named_card(card).precision(asked).name for card in ("gtx-1060", "rtx-2060", "rtx-3060")}

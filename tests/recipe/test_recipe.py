@@ -203,6 +203,16 @@ def test_words_in_place_of_a_list_are_answered_with_its_spelling() -> None:
             "objective.augmentation.operations.0: must be 'colour', 'translation' or 'cutout', or 'blit', 'geometry', "
             "'colour', 'filter', 'noise' or 'cutout' (got 'flip')",
         ),
+        (
+            "training.precision=tf32",
+            "training.precision: must be 'auto', 'fp32', 'fp16' or 'bf16'; did you mean training.tf32=true? (got "
+            "'tf32')",
+        ),
+        (
+            "training.precision=BFloat16",
+            "training.precision: must be 'auto', 'fp32', 'fp16' or 'bf16'; did you mean training.precision=bf16? (got "
+            "'BFloat16')",
+        ),
         ("evaluation.metrics=[]", "evaluation.metrics: must have at least 1 item (got [])"),
         (
             "evaluation.metrics=[fido]",

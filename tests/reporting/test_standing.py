@@ -21,9 +21,9 @@ def test_scores_stand_with_their_controls() -> None:
     assert (first.name, first.value) == ("told from real pictures", "79 times in 100")
     shown_damaged = "shown damaged real pictures, it"
     assert first.about == f"50 is guessing; real ones from each other: 52; {shown_damaged} sees a blur of 2 pixels"
-    assert (second.name, second.value) == ("recall (pixels)", "0.25 ± 0.038")
+    assert (second.name, second.value) == ("recall (pixels)", "0.250 ± 0.038")
     assert second.about.endswith(f": 1 is all of them; real ones from each other: 0.9; {shown_damaged} {sees}")
-    assert headlines(scored(0.79, neighbours=100))[1].value == "0.25 ± 0.084"
+    assert headlines(scored(0.79, neighbours=100))[1].value == "0.250 ± 0.084"
 
 
 def test_neighbours_in_pixels_are_not_put_forward_while_pictures_are_told_apart() -> None:
@@ -44,12 +44,17 @@ def test_neighbours_in_pixels_are_not_put_forward_while_pictures_are_told_apart(
 @pytest.mark.parametrize(
     ("score", "value", "half_width", "shown"),
     [
-        ("recall", 0.91, 0.059, "0.91 ± 0.059"),
+        ("recall", 0.91, 0.059, "0.910 ± 0.059"),
         ("recall", 0.98, 0.04, "0.94 to 1"),
         ("precision", 0.02, 0.04, "0 to 0.06"),
         ("recall", 0.5, None, "0.5"),
-        ("kid_mean", 0.001, 0.002, "0.001 ± 0.002"),  # may be below 0
-        ("fid", 12.0, 3.0, "12 ± 3"),
+        ("kid_mean", 0.001, 0.002, "0.0010 ± 0.0020"),  # may be below 0
+        ("fid", 12.0, 3.0, "12.0 ± 3.0"),
+        ("fid", 1234.5, 120.0, "1234 ± 120"),
+        ("f_score", 0.1347, 0.012, "0.135 ± 0.012"),
+        ("recall", 0.6654, 0.14, "0.67 ± 0.14"),
+        ("recall", 0.9123, 0.14, "0.77 to 1"),
+        ("fid", 12.0, 0.0, "12 ± 0"),
     ],
 )
 def test_an_interval_ends_where_the_score_does(score: str, value: float, half_width: float | None, shown: str) -> None:

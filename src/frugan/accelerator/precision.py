@@ -81,7 +81,8 @@ def card_precision(requested: PrecisionName, name: str, capability: tuple[int, i
     if requested == "bf16" and not card_has_bf16_units(capability):
         faster = "; training.precision=fp16 is faster there" if has_fp16_units else ""
         warning = f"in place of bf16, which {card} does not have: fp32 has all of its range{faster}"
-        return Precision("fp32", torch.float32, "bf16 was asked for", warning)
+        units = "no bf16 units, but those of fp16" if has_fp16_units else "no units for half precision"
+        return Precision("fp32", torch.float32, f"bf16 was asked for, and {card} has {units}", warning)
     if requested == "fp16" and plain_turing:
         warning = f"fp16 convolutions may give NaN on {card}; training.precision=auto or fp32 is safe"
     elif requested == "fp16" and not has_fp16_units:

@@ -33,7 +33,13 @@ class _Command(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except typer.BadParameter as error:
-            error.message = error.message.removeprefix("Value error, ")
+            from pydantic import ValidationError
+
+            from frugan.recipe.faults import in_our_words
+
+            theirs, error.message = error.message, in_our_words(error.message)
+            if theirs.startswith("Input ") and isinstance(error.__cause__, ValidationError):
+                error.message += f" (got {error.__cause__.errors()[0]['input']})"
             raise
 
     def _refuse_missing_value(self, args: list[str]) -> None:

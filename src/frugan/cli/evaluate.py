@@ -132,7 +132,11 @@ class EvaluateOptions:
     )
     standing_size: StandingSize = None
     classes: Annotated[
-        str | None, typer.Option(help="generate only these classes, by number or name: 0,3,7-9 or cat,dog")
+        str | None,
+        typer.Option(
+            help="generate only these classes, all alike, by number or name: 0,3,7-9 or cat,dog; all: every class; "
+            "default: every class, as often as the real pictures have it"
+        ),
     ] = None
     ema: Annotated[bool, typer.Option(help="score the averaged (EMA) networks")] = True
     split: Annotated[str, typer.Option(help="name of the real pictures' split, for the record")] = "all"
@@ -195,7 +199,7 @@ class EvaluateOptions:
             psi_layers=self.psi_layers,
             noise=self.noise,
             rounding=self.rounding,
-            classes=None if classes == tuple(range(known)) else classes,  # None: all
+            classes=classes,
             statistics=self.statistics,
             standing_batches=self.standing_batches,
             standing_size=self.standing_size,
@@ -215,10 +219,10 @@ class EvaluateOptions:
 
     @property
     def metric_names(self) -> tuple[str, ...] | None:
-        """Requested metrics, with commas or spaces between, also in brackets as in recipes; None: the default ones."""
+        """Requested metrics in small letters: with commas or spaces between, or in brackets; None: the default ones."""
         if self.metrics is None:
             return None
-        return tuple(re.findall(r"[^\s,\[\]\"']+", self.metrics))
+        return tuple(re.findall(r"[^\s,()\[\]\"']+", self.metrics.lower()))
 
     def real_scores(self, bar: Bar) -> "Evaluation":
         """Score a part of the real pictures against others."""
@@ -393,7 +397,7 @@ def _provenance_line(evaluation: "Evaluation") -> str:
     return (
         f"{of.samples:,} samples of seed {of.seed} by {'averaged' if of.ema else 'trained'} weights at step "
         f"{of.step:,}, classes: {of.classes}, {of.precision}, batch statistics: {of.statistics}"
-        f"{_styles(evaluation)}; {of.compared_with}; {of.measured_by}"
+        f"{_styles(evaluation)}; {of.compared_with}{f'; {of.measured_by}' if of.measured_by else ''}"
     )
 
 

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from frugan.errors import BadInput
 from frugan.progress import LINE_SECONDS
+from frugan.wording import duration
 
 
 def say(line: str) -> None:
@@ -81,19 +82,25 @@ class Bar:
         self._title = title
         self._progress: Progress | None = None
         self._every, self._clock = every_seconds, clock
-        self._printed_at = clock()
+        self._printed_at = self._began_at = clock()
+        self._done = 0
 
     def begin(self, title: str) -> None:
         """Say what goes on from here, whose end is not known yet."""
         self.close()
-        self._title = title
+        self._title, self._began_at, self._done = title, self._clock(), 0
         if not self._shown(0, None):
             self._line(title)
 
     def __call__(self, done: int, of: int) -> None:
         """Move the bar to `done` of `of`."""
+        if done < self._done:  # it begins anew, such as the next of several networks
+            self._began_at = self._clock()
+        self._done = done
         if not self._shown(done, of) and self._clock() - self._printed_at >= self._every:
-            self._line(f"{self._title}: {done:,} of {of:,}")
+            left = (self._clock() - self._began_at) * (of - done) / max(1, done)
+            in_words = f", about {duration(left)} left" if left >= self._every else ""
+            self._line(f"{self._title}: {done:,} of {of:,}{in_words}")
         if done >= of:
             self.close()
 

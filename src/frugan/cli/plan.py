@@ -27,7 +27,8 @@ def plan(
     recipe: RecipeOrNone = None,
     overrides: Overrides = None,
     data: Annotated[
-        str | None, typer.Option(metavar="[NAME=]PATH", help="without RECIPE: pictures to choose one for")
+        str | None,
+        typer.Option(metavar="[NAME=]PATH", help="pictures: without RECIPE to choose one for, with it to look at"),
     ] = None,
     for_time: ForTime = None,
     init: Annotated[
@@ -102,8 +103,10 @@ def plan(
         if _print_choice(chosen, alone, as_json=as_json):
             return
     else:
-        _refuse_beside_recipe(recipe, of_choice)
+        _refuse_beside_recipe(recipe, {**of_choice, "--data": None})
         planned = recipe
+        if data is not None:
+            _look_at(recipe, fields, data, quiet=as_json)
     with _Counting(quiet=as_json) as counting:
         for line in rule_followed(planned, fields) if isinstance(planned, str) else ():
             counting.say(line)
@@ -191,6 +194,22 @@ def _refuse_beside_recipe(recipe: str, options: dict[str, str | None]) -> None:
     for option, value in options.items():
         if value is not None:
             raise BadInput(f"{option} {value}: goes without a recipe, where one is chosen; leave out {recipe}, or this")
+
+
+def _look_at(recipe: str, fields: list[str], data: str, *, quiet: bool) -> None:
+    """Print what is found of pictures for a recipe, or refuse those that do not go with it."""
+    from frugan.recipe.loading import load_recipe
+    from frugan.training.choice import lines_beside
+
+    named = named_paths([data])
+    loaded = load_recipe(recipe, fields)
+    ((name, path),) = named.items() if isinstance(named, dict) else [("", named)]
+    if name not in ("", *loaded.sources):
+        raise BadInput(f"--data {data}: this recipe takes {' and '.join(loaded.sources)}, not {name}")
+    with Bar("reading headers") as bar:
+        lines = lines_beside(loaded, path, bar)
+    for line in () if quiet else lines:
+        print(line)
 
 
 def _no_card(card_options: dict[str, Any]) -> bool:

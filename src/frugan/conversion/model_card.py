@@ -384,7 +384,9 @@ def write_card(
         licence: what others may do with the weights, such as "cc-by-4.0"; empty: nobody has said.
         space: also a page that draws in a browser, as `export_site` writes it: the folder is a static Space of the
             Hugging Face hub.
-        runtime, title, by: as for `export_site`.
+        runtime: as for `export_site`.
+        title: as for `export_site`.
+        by: as for `export_site`.
         replace: write over a card that was edited, or that nobody knows to be frugan's.
         say: is told of damaged checkpoints that were passed over, of what is taken from the card before, and of a
             licence that is missing.

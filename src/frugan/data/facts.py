@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from frugan.data.formats.decoding import BLACK, TRANSPARENT, WHITE, Background, Reading, is_grey
+from frugan.data.formats.decoding import BLACK, LARGEST, TRANSPARENT, WHITE, Background, Reading, is_grey
 from frugan.data.formats.detect import open_source
 from frugan.data.formats.picture_set import PictureSet
 from frugan.data.formats.source import Source, Unreadable
@@ -21,6 +21,7 @@ from frugan.data.survey import (
     few_small,
     in_order,
     left_out_lines,
+    range_lines,
     refuse_bad,
     smallest_names,
     survey,
@@ -66,7 +67,8 @@ class PictureFacts:
     background: Background = WHITE  # what those looked at are laid on
     vanished: int = 0  # how many of those looked at are transparent in places, and cannot be seen on it
     only_side: int | None = None  # of pictures that are opened already, in pixels; None: they become what is wanted
-    # which files are ignored and which pictures cannot be read or are tiny, a line for each kind
+    # which files are ignored, which pictures cannot be read or are tiny, and how many use little of their range: a line
+    # for each kind
     left_out: tuple[str, ...] = ()
     names: tuple[str, ...] = ()  # of the pictures of `sizes`; empty: they are opened already, and know no files
     labels: NDArray[np.int64] | None = None  # number of the class of each picture of `sizes`; None: nobody knows
@@ -186,14 +188,15 @@ def _of_source(source: Source, surveyed: Survey, on: Background) -> PictureFacts
     _refuse_few(shown(str(source.path)), len(readable), *source.lines)
     some, bad = _some(readable), dict[int, str]()
 
-    def look(at: int) -> tuple[int, NDArray[np.uint8], bool, bytes] | None:
+    def look(at: int) -> tuple[int, NDArray[np.uint8], bool, bytes, int | None] | None:
         index = int(some[at])
         try:
             picture = source.picture(index)
         except Unreadable as error:
             bad[index] = str(error)
             return None  # told of when the set is prepared
-        return index, fitting(picture), bool(picture.info.get(TRANSPARENT)), _digest(np.asarray(picture))
+        info = picture.info
+        return index, fitting(picture), bool(info.get(TRANSPARENT)), _digest(np.asarray(picture)), info.get(LARGEST)
 
     with closing(in_order(look, len(some), WORKERS)) as results:
         seen = [result for result in results if result is not None]
@@ -203,13 +206,14 @@ def _of_source(source: Source, surveyed: Survey, on: Background) -> PictureFacts
     readable = np.setdiff1d(readable, list(bad))
     classes = source.classes
     counts = np.bincount(classes.labels[readable], minlength=len(classes.names))
-    looked_at = np.stack([picture for _, picture, _, _ in seen])
-    clear = np.array([result for _, _, result, _ in seen])  # [n]
+    looked_at = np.stack([picture for _, picture, *_ in seen])
+    clear = np.array([result for _, _, result, *_ in seen])  # [n]
     labelled = classes.labelled and len(counts) > 1
-    pixels = {index: digest for index, _, _, digest in seen}
+    pixels = {index: digest for index, _, _, digest, _ in seen}
     twice = _duplicates(pixels, source.names, classes.labels if labelled else None)
     facts = _facts(sizes[readable], counts if labelled else None, looked_at, clear, twice)
-    lines = (*source.lines, *left_out_lines(source, fitting, surveyed, bad))
+    dark = range_lines([largest for *_, largest in seen if largest is not None])
+    lines = (*source.lines, *left_out_lines(source, fitting, surveyed, bad), *dark)
     return replace(
         facts,
         background=on,

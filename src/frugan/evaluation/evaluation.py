@@ -137,7 +137,8 @@ def _curve(
     networks = networks_from(weights, device)  # at once: a run that goes on may delete the checkpoint
     if ranks is not None:
         refuse_others(ranks, weights.path, network, options.network)
-    stage("reading real pictures")
+    if data is not None:
+        stage("reading real pictures")
     compared = compared_with(weights, data, options, network, say, progress) if first else Compared()
     if are_unseen_digits(data) and options.split == "all":
         options = replace(options, split=UNSEEN_BY_THE_DEMO)

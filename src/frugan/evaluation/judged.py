@@ -25,7 +25,6 @@ from frugan.metrics.leave_one_out import FEWEST, leave_one_out
 from frugan.metrics.scores import ball_radii, neighbour_scores, precision_recall, proportion_half_width
 from frugan.metrics.two_sample import MOST_PICTURES, Judge, TwoSample, seen_by_judge, two_sample
 from frugan.progress import Progress, Say, quiet
-from frugan.sampling.requests import DrawRequest
 from frugan.wording import BY_NEIGHBOURS, LEFT_OUT, neighbours_in_words
 
 FEWEST_FOR_NETWORKS = 250
@@ -141,17 +140,10 @@ class TwoSampleTest:
         """Scores by name, of other real pictures, the first `count` of them, in place of generated ones."""
         return self.scores(_seen(others, np.arange(self.count)))
 
-    def with_classes(self, draw: DrawRequest, classes: int) -> tuple[int, ...] | None:
-        """Classes to draw from, each as often as the real pictures have it: uneven classes would give samples away.
-
-        Args:
-            draw: what was asked for; classes that it names stay.
-            classes: that the generator knows; 1: none.
-        """
-        labels = self.pictures.labels[self._halves[0]]
-        if draw.classes is not None or classes == 1 or labels.max() >= classes:
-            return None if draw.classes is None else tuple(draw.classes)
-        return tuple(map(int, labels))
+    @property
+    def compared_with(self) -> PictureSet:
+        """The pictures that generated ones are judged against."""
+        return self.pictures.only(self._halves[0])
 
     @cached_property
     def _halves(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -17,6 +17,7 @@ from frugan.data.formats.source import local_path
 from frugan.data.survey import Fit
 from frugan.engine.ranks.place import Place
 from frugan.errors import BadInput, checked
+from frugan.evaluation.class_shares import have_other_shares
 from frugan.evaluation.compared import HELD_OUT, Compared, are_unseen_digits, compared_with, described, unseen_digits
 from frugan.evaluation.feature_collector import GatheredFeatures
 from frugan.evaluation.judged import PixelTest, TwoSampleTest
@@ -50,6 +51,8 @@ from frugan.wording import count, neighbours_in_words
 
 LEAST_REAL = 20
 """Pictures in all: ten on each side, as of generated ones."""
+HALVES_HELD_OUT = "halves of those held out"
+"""Split of real pictures of which a training saw none."""
 DIGITS_SIDE = 32
 """Side in pixels of the bundled digits where neither a run nor the caller sets one."""
 
@@ -70,7 +73,8 @@ def evaluate_real(
 
     The first part takes the place of the generated pictures: a half, but at most the options' `samples`, as distances
     depend on counts. Where they are those of a run that held some out, pictures that it was trained on are scored
-    against these, as generated ones are. The inception score is that of all of them.
+    against these, as generated ones are, if both have their classes in the same shares. The inception score is that of
+    all of them.
 
     Args:
         data: the pictures: anything that `train` takes, or an opened set.
@@ -138,7 +142,7 @@ def evaluate_real(
             say(f"warning: {line}")
     controls = {"two-sample": test.control} if "two-sample" in metrics else {}
     controls |= {} if pixel_test is None else {",".join(by_pixels): pixel_test.control}
-    split = UNSEEN_BY_THE_DEMO if are_unseen_digits(data) else HELD_OUT if parts.held_out else "all"
+    split = UNSEEN_BY_THE_DEMO if are_unseen_digits(data) else parts.split
     provenance = Provenance(
         network=network.name,
         network_digest=network.digest,
@@ -187,7 +191,13 @@ class _Parts:
     scored: PictureSet  # these, in a random order that they decide
     against: PictureSet  # those that they are compared with
     given: PictureSet  # the set that generated ones are compared with
-    held_out: bool  # whether the training saw the former and none of the latter
+    # HELD_OUT: the training saw the former and none of the latter; HALVES_HELD_OUT: it saw none; "all": nobody knows
+    split: str
+
+    @property
+    def held_out(self) -> bool:
+        """Whether the training saw the scored ones and none of the others."""
+        return self.split == HELD_OUT
 
     @classmethod
     def of(cls, compared: Compared, samples: int, where: str, say: Say) -> Self:
@@ -198,7 +208,13 @@ class _Parts:
         """
         given, trained_on = compared.pictures, compared.trained_on
         assert given is not None  # real pictures were named
-        if trained_on is not None:
+        if trained_on is not None and have_other_shares(trained_on, given):
+            say(
+                f"compared: a half of the {len(given):,} pictures that were held out with the other half, and not the "
+                f"{len(trained_on):,} that the run was trained on: their classes have "
+                "other shares, which would count as a difference"
+            )
+        elif trained_on is not None:
             if min(len(given), len(trained_on)) < LEAST_REAL // 2:
                 raise BadInput(
                     f"--real {where}: {count(len(trained_on), 'picture')} trained on and {len(given):,} held out; "
@@ -209,11 +225,12 @@ class _Parts:
                 f"compared: {count(len(order), 'picture')} that the run was trained on, in place of generated ones, "
                 f"with the {len(given):,} that it held out"
             )
-            return cls(trained_on.only(order), given, given, True)
+            return cls(trained_on.only(order), given, given, HELD_OUT)
         if len(given) < LEAST_REAL:
             raise BadInput(f"--real {where}: {len(given)} pictures; expected at least {LEAST_REAL}")
         order, first = random_order(f"real/{given.digest}", len(given)), min(len(given) // 2, samples)
-        return cls(given.only(order[:first]), given.only(order[first:]), given, False)
+        split = "all" if trained_on is None else HALVES_HELD_OUT
+        return cls(given.only(order[:first]), given.only(order[first:]), given, split)
 
     def judged(self, options: EvaluationOptions, stage: Say, progress: Progress | None) -> TwoSampleTest:
         """The pictures of two-sample: those that generated ones are judged against, and no more than are scored."""

@@ -16,6 +16,7 @@ from frugan.accelerator.precision import resolve_precision
 from frugan.data.digits import are_digits
 from frugan.data.formats.picture_set import PictureSet
 from frugan.errors import BadInput, checked
+from frugan.evaluation.class_shares import class_counts, with_shares
 from frugan.evaluation.equivariance import BY_MOVING, equivariance, refuse_unmovable
 from frugan.evaluation.feature_collector import FeatureCollector, FeatureTask, GatheredFeatures
 from frugan.evaluation.judged import MOST_FOR_PIXELS, PixelTest, TwoSampleTest
@@ -25,7 +26,7 @@ from frugan.files import Folders
 from frugan.metrics.control import Control
 from frugan.metrics.feature_network import FeatureNetwork, Features, RowStore, temporary_rows
 from frugan.metrics.moments_file import FileMoments
-from frugan.metrics.provenance import MOST_WITHOUT_REAL, NONE, Provenance
+from frugan.metrics.provenance import ALIKE, AS_REAL, MOST_WITHOUT_REAL, NONE, Provenance
 from frugan.metrics.scores import (
     DENSE_NEIGHBOURS,
     NEIGHBOURS,
@@ -40,10 +41,10 @@ from frugan.metrics.scores import (
 )
 from frugan.metrics.two_sample import MOST_PICTURES, Judge
 from frugan.metrics.vision_transformers import CLIP
-from frugan.progress import METRICS, USUAL_METRICS, Say, quiet
+from frugan.progress import METRIC_OF, METRICS, USUAL_METRICS, Say, quiet
 from frugan.recipe.recipe import Recipe
 from frugan.sampling.requests import DrawRequest, check_draw
-from frugan.wording import BY_NEIGHBOURS, neighbours_in_words
+from frugan.wording import BY_NEIGHBOURS, nearest, neighbours_in_words
 
 if TYPE_CHECKING:  # one process needs no torch.distributed
     from frugan.engine.ranks.group import RankGroup
@@ -116,9 +117,10 @@ def check_metrics(options: EvaluationOptions) -> None:
     """
     for name in options.metrics or ():
         if name not in METRICS:
-            raise BadInput(f"--metrics {name}: expected some of {','.join(METRICS)}")
-    if options.metrics == ():
-        raise BadInput(f"--metrics: expected some of {','.join(METRICS)}")
+            hint = nearest(name.lower(), {**{metric: metric for metric in METRICS}, **METRIC_OF})
+            raise BadInput(f"metrics: expected some of {','.join(METRICS)}, not {name}{hint}")
+    if options.metrics is not None and not options.metrics:
+        raise BadInput(f"metrics: expected some of {','.join(METRICS)}, not none")
     if options.samples < 10:
         raise BadInput(f"--samples {options.samples}: expected at least 10; published scores use 50000")
 
@@ -229,7 +231,8 @@ class Scorer:
             drawn: GatheredFeatures | None = None
             if {*metrics} - WITHOUT_FEATURES:
                 store = opened.enter_context(temporary_rows(samples, dimensions))
-                task = FeatureTask(draw, samples, dimensions, "is" in metrics, bool({*metrics} & NEED_ROWS))
+                request = with_shares(draw, self.pictures, self.recipe.classes)
+                task = FeatureTask(request, samples, dimensions, "is" in metrics, bool({*metrics} & NEED_ROWS))
                 self.stage("drawing samples")
                 drawn = _sound(collector.draw(task, store), samples)
                 self.stage("comparing them with real pictures")
@@ -240,8 +243,7 @@ class Scorer:
                     scores |= self._neighbour_scores(store, warnings)
             if test is not None:
                 judged, apart = self._told_apart(test, collector, draw)
-                scores |= apart
-                drawn = drawn or judged
+                scores, drawn = scores | apart, drawn or judged
             if "ppl" in metrics:
                 self.stage("measuring path lengths")
                 paths = min(self.options.samples, MOST_WITHOUT_REAL)
@@ -283,8 +285,8 @@ class Scorer:
         self, test: TwoSampleTest, collector: FeatureCollector, draw: DrawRequest
     ) -> tuple[GatheredFeatures, dict[str, float]]:
         """Draw the samples of two-sample, and score them; no scores where its judge sees nothing."""
-        classes = test.with_classes(draw, self.recipe.classes)
-        task = FeatureTask(replace(draw, classes=classes), test.count, 0, False, False, pictures=True)
+        shared = with_shares(draw, test.compared_with, self.recipe.classes)
+        task = FeatureTask(shared, test.count, 0, False, False, pictures=True)
         self.stage("two-sample: drawing samples")
         with temporary_rows(0, 0) as rows:
             judged = _sound(collector.draw(task, rows), test.count)
@@ -387,7 +389,7 @@ class Scorer:
             data_digest=NONE if self.pictures is None else self.pictures.digest,
             real=0 if self.pictures is None else len(self.pictures),
             rows=len(reference.rows),
-            classes="all" if draw.classes is None else ",".join(map(str, draw.classes)),
+            classes=self._classes(draw),
             split=self.options.split,
             seed=draw.seed,
             ema=ema,
@@ -407,6 +409,13 @@ class Scorer:
             control="; ".join(f"{name} {control}" for name, control in self._controls.items()) or NONE,
             blind=",".join(self._blind) or NONE,
         )
+
+    def _classes(self, draw: DrawRequest) -> str:
+        """Generated classes, for the provenance."""
+        if draw.classes is not None and tuple(draw.classes) != tuple(range(self.recipe.classes)):
+            return ",".join(map(str, draw.classes))
+        compares = not {*self.metrics} <= WITHOUT_REAL
+        return AS_REAL if compares and with_shares(draw, self.pictures, self.recipe.classes) != draw else ALIKE
 
     def _refuse_few(self, metrics: Sequence[str]) -> None:
         """Refuse what so few pictures cannot be scored by, before any is drawn.
@@ -434,10 +443,19 @@ class Scorer:
                 else "digits: a classifier of 8 x 8 handwritten digits; of other pictures its scores say next to "
                 "nothing, and a low FID is no sign of quality: use Inception, or a network of yours (docs/metrics.md)"
             )
-        if draw.classes is not None:
+        if draw.classes is None:
+            return doubts
+        if self._classes(draw) != ALIKE:
             doubts.append(
                 "classes: some are generated, and compared with real pictures of all; for a fair score give a folder "
                 "of those classes"
+            )
+        elif with_shares(replace(draw, classes=None), self.pictures, self.recipe.classes).classes is not None:
+            assert self.pictures is not None  # else there were no shares
+            fewest, most = (f"{number:,}" for number in sorted(class_counts(self.pictures))[:: self.recipe.classes - 1])
+            doubts.append(
+                f"classes: all are drawn alike, and the real pictures have from {fewest} to {most} of each: a perfect "
+                "generator would differ from them by that alone. Without --classes they are drawn as often"
             )
         return doubts
 

@@ -32,6 +32,10 @@ SAME = (
 )
 """Fields in which two cards must agree for their scores to be compared."""
 
+ALIKE = "all"
+"""Every class is drawn as often as any other; until November 30, 2026, wherever none were named."""
+AS_REAL = "all, as often as the real pictures have them"
+"""Every class is drawn, and the real pictures have some more often than others."""
 WITHOUT_WEIGHTS = frozenset(("pixels", "digits"))
 """Feature networks whose weights are always the same ones."""
 NONE = "none"
@@ -80,7 +84,7 @@ class Provenance:
     data_digest: str  # digest of the real pictures; "none": moments alone were given
     real: int  # number of real pictures; 0: moments alone were given
     rows: int  # real pictures that KID, precision and scores within classes compare with
-    classes: str  # generated classes ("all", or their numbers)
+    classes: str  # generated classes: ALIKE, AS_REAL, or their numbers
     split: str  # split of the data ("all", "unseen")
     seed: int  # seed of the samples
     ema: bool  # whether the averaged networks drew them

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from frugan.metrics.provenance import Provenance, counts_of
+from frugan.metrics.provenance import ALIKE, AS_REAL, Provenance, counts_of
 from frugan.wording import TOLD_APART, judge_in_words
 
 FOLD_ROWS = 1024
@@ -488,7 +488,8 @@ def low_recall(scores: Mapping[str, float], provenance: Provenance) -> str | Non
     precision, recall = scores.get("precision"), scores.get("recall")
     if not isinstance(precision, float) or not isinstance(recall, float):
         return None  # not measured, or not finite
-    if min(counts_of("recall", provenance.as_json())) < LEAST_PICTURES or provenance.classes != "all":
+    counts = counts_of("recall", provenance.as_json())
+    if min(counts) < LEAST_PICTURES or provenance.classes not in (ALIKE, AS_REAL):
         return None
     if recall >= FAR_BELOW * precision or precision - recall < LEAST_GAP:
         return None

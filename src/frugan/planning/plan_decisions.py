@@ -42,7 +42,8 @@ def decisions(
     """
     chosen = report.chosen
     yield from _about_memory(report)
-    other = "fp16" if precision.name == "fp32" else "fp32"
+    best = report.card.precision("auto").name
+    other = "fp32" if precision.name != "fp32" else "fp16" if best == "fp32" else best
     yield f"precision: {precision.name} ({precision.reason}); override with training.precision={other}"
     if precision.tf32:
         yield "TF32: on, so products of fp32 numbers have three digits; override with training.tf32=false"

@@ -1,8 +1,9 @@
 """Faults of a recipe's values in words: which key, what was expected, and the nearest key that there is."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -21,6 +22,16 @@ PLAIN_WORDS = {
     "a valid number": "a number",
     "a valid boolean": "true or false",
 }
+MEANT: Mapping[tuple[str, str], str] = MappingProxyType(
+    {
+        ("training.precision", "tf32"): "training.tf32=true",
+        ("training.precision", "float32"): "training.precision=fp32",
+        ("training.precision", "float16"): "training.precision=fp16",
+        ("training.precision", "half"): "training.precision=fp16",
+        ("training.precision", "bfloat16"): "training.precision=bf16",
+    }
+)
+"""Key and value that other programs have -> how it is said here."""
 
 
 def explain(error: ValidationError, model: type[BaseModel], prefix: str = "") -> str:
@@ -82,7 +93,7 @@ def _fault(at: tuple[int | str, ...], faults: Sequence[ErrorDetails], model: typ
     fault, place = faults[0], [part for part in (prefix, *map(str, at)) if part]
     key = ".".join(place)
     if not key:
-        return _Fault("", _in_our_words(fault["msg"]))
+        return _Fault("", in_our_words(fault["msg"]))
     if fault["type"] == "extra_forbidden":
         known = list(dotted_keys(model, prefix))
         if place[:1] == ["optimizers"]:
@@ -94,10 +105,12 @@ def _fault(at: tuple[int | str, ...], faults: Sequence[ErrorDetails], model: typ
     shown = isinstance(fault["input"], str | int | float | bool | list | tuple)
     is_word_for_list = fault["type"] in ("tuple_type", "list_type") and isinstance(fault["input"], str)
     spelling = f", such as {key}=[{fault['input'].strip('[]')}]" if is_word_for_list else ""
-    first, *others = dict.fromkeys(_in_our_words(fault["msg"]) for fault in faults)
+    first, *others = dict.fromkeys(in_our_words(fault["msg"]) for fault in faults)
     wanted = ", or ".join([first, *(other.removeprefix("must be ") for other in others)])
+    meant = MEANT.get((key, str(fault["input"]).lower()))
+    hint = "" if meant is None else f"; did you mean {meant}?"
     given = repr(fault["input"]) if shown else ""
-    return _Fault(key, wanted + spelling, given, tuple(_described(model, fault["loc"])))
+    return _Fault(key, wanted + spelling + hint, given, tuple(_described(model, fault["loc"])))
 
 
 def _described(model: type[BaseModel], place: Iterable[int | str]) -> Iterator[str]:
@@ -114,7 +127,7 @@ def _described(model: type[BaseModel], place: Iterable[int | str]) -> Iterator[s
         return
 
 
-def _in_our_words(message: str) -> str:
+def in_our_words(message: str) -> str:
     """Reword a message of pydantic's; messages of our validators stay."""
     message = message.removeprefix("Value error, ")
     if told := THEIR_WORDS.match(message):

@@ -17,7 +17,7 @@ from frugan.engine.run.owners import Owners
 from frugan.engine.run.run_folder import RunFolder
 from frugan.errors import BadInput, checked
 from frugan.files import atomic_file, read_json
-from frugan.metrics.provenance import NONE, REAL, SAME, Measured, Provenance
+from frugan.metrics.provenance import ALIKE, NONE, REAL, SAME, Measured, Provenance
 from frugan.metrics.scores import half_width, low_recall
 from frugan.reporting.grids import GRID_KEYWORD, ROWS_KEYWORD
 from frugan.reporting.run_report import Charts, Curve, Picture, RunView, add_floor, render, score_in_words
@@ -81,7 +81,7 @@ def _row(of: Provenance, measured: Measured, scores: Mapping[str, str]) -> dict[
     row = {"step": f"{of.step:,}", "samples": measured.samples, "truncation": f"{of.truncation:g}"}
     if of.psi != 1.0:
         row["psi"] = f"{of.psi:g}"
-    if of.classes != "all":
+    if of.classes != ALIKE:
         row["classes"] = of.classes
     return {**row, **scores, **last, "weights": "averaged" if of.ema else "trained"}
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -86,8 +87,13 @@ class Sampler:
 
     def _labels(self, seed: int, count: int) -> Tensor:
         random = torch.Generator().manual_seed(seed)
-        choices = torch.tensor(self.request.classes) if self.request.classes is not None else torch.arange(self.classes)
+        choices = self._choices
         return choices[torch.randint(len(choices), (count,), generator=random)]
+
+    @cached_property
+    def _choices(self) -> Tensor:
+        """Classes to draw from; those that come several times are drawn as much more often [n]."""
+        return torch.tensor(self.request.classes) if self.request.classes is not None else torch.arange(self.classes)
 
     @property
     def standing_size(self) -> int:

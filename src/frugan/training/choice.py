@@ -19,6 +19,7 @@ from frugan.data.formats.decoding import WHITE, background
 from frugan.data.formats.picture_set import PictureSet
 from frugan.data.formats.source import local_path
 from frugan.data.parts import trained_on
+from frugan.data.picture_needs import PictureNeeds
 from frugan.data.survey import Fitting, colour_name
 from frugan.engine.durations import Duration
 from frugan.errors import BadInput
@@ -447,6 +448,29 @@ def _lines(
         *_start_lines(facts, candidate, recipe, shipped),
         *_flip_lines(recipe, request),
     )
+
+
+def lines_beside(recipe: Recipe, data: str | Path, progress: Progress | None = None) -> tuple[str, ...]:
+    """Describe pictures for a recipe that somebody has chosen.
+
+    Args:
+        data: path of the pictures.
+        progress: gets (headers read, pictures).
+
+    Raises:
+        BadInput: as `look_at`; or the recipe takes several sets.
+    """
+    need = next(iter(recipe.sources.values()))
+    if len(recipe.sources) != 1 or not isinstance(need, PictureNeeds):
+        raise BadInput(f"--data {data}: one set of pictures, and this recipe takes {' and '.join(recipe.sources)}")
+    facts = look_at(local_path(data), progress, background(recipe.data.background), recipe.data.range)
+    lines = [*facts.left_out, f"pictures: {facts}", *facts.duplicate_lines, *_enlarged_lines(facts, recipe)]
+    if need.channels == 3 and facts.grey and "channels" in type(recipe.networks).model_fields:
+        lines.append("grey: networks.channels=1 draws grey pictures, where three channels may tint them")
+    classes = len(facts.class_counts)
+    if need.classes is not None and classes not in (0, need.classes):
+        lines.append(f"classes: {classes} of the pictures, {need.classes} of the recipe: networks.classes={classes}")
+    return tuple(lines)
 
 
 def _enlarged_lines(facts: PictureFacts, recipe: Recipe) -> Iterator[str]:

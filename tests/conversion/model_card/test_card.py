@@ -153,8 +153,8 @@ def test_a_card_has_the_last_score_of_each_kind_with_its_interval() -> None:
     width = proportion_half_width(0.5, PROVENANCE.samples)
     assert [row[:3] for row in rows] == [
         ["| FID (0 at best)", "9", "400"],
-        ["| precision (1 at best)", f"0.5 ± {width:.2g}", "400"],
-        ["| two-sample (0.5 at best)", "0.8 ± 0.04 (real pictures 0.5)", "400"],
+        ["| precision (1 at best)", f"0.500 ± {width:.2g}", "400"],
+        ["| two-sample (0.5 at best)", "0.800 ± 0.040 (real pictures 0.5)", "400"],
     ]
     by_inception = replace(pixels, network="inception", judge="800 pictures on either side; 3 networks, values")
     again = card_text(replace(FACTS, scores=(Scored(scores, pixels), Scored(scores, by_inception))), "")
