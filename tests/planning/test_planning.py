@@ -18,7 +18,6 @@ from frugan.planning.plan_recipe import PlanOptions, planner_of
 from frugan.planning.plan_report import PlanReport
 from frugan.planning.plan_space import PlanConstraints
 from frugan.planning.plan_text import report_blocks
-from frugan.stepmemory.cards import LAPTOP_SLOWER
 from frugan.planning.planner import Planner
 from frugan.planning.predictions import Predictions
 from frugan.planning.recipe_predictions import shipped_predictions
@@ -27,7 +26,7 @@ from frugan.recipe.recipe import Recipe
 from frugan.recipe.relatives import MOST_BATCH, relatives
 from frugan.recipes import PARAMETERS, built_in, shipped_recipes, smallest_cards
 from frugan.setup.recipe_setup import parameter_counts, training_of
-from frugan.stepmemory.cards import PUBLISHED, named_card, unnamed_card
+from frugan.stepmemory.cards import LAPTOP_SLOWER, PUBLISHED, named_card, unnamed_card
 from frugan.training.plan_in_force import TrainingPlanner
 from frugan.training.run import TrainingOptions
 from frugan.wording import GIB, MIB, show_size

@@ -293,7 +293,7 @@ def _words(name: str) -> list[str]:
 
 
 def _find(name: str) -> str | None:
-    """The key of a card, in the midst of a shop's words too: the one with the memory that the name says, if it says one."""
+    """The key of a card, in the midst of a shop's words too; its memory, where the name says it, chooses the size."""
     sizes, told = _sizes(_words(name)) if _other(name) is None else ({}, [])
     if not told:
         return next(iter(sizes.values()), None)
