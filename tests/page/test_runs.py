@@ -149,7 +149,9 @@ def test_scores_of_evaluate_count_as_those_of_the_training(tmp_path: Path) -> No
     shown = [(headline["name"], headline["value"]) for headline in view["headlines"]]
     assert shown == [("told from real pictures", "75 times in 100"), ("FID", "7.25")]
     assert "sees a blur of 2 pixels" in view["headlines"][0]["about"]
-    assert view["sentence"].startswith("Finished: a small network still tells its pictures from real ones 75 times in 100")
+    assert view["sentence"].startswith(
+        "Finished: a small network still tells its pictures from real ones 75 times in 100"
+    )
     assert "<b>75 times in 100</b>" in page_of([run])
 
 

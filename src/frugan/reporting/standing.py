@@ -63,7 +63,9 @@ def of_newest(events: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
     Args:
         events: of scores, newest first, with their steps; of one step the first counts.
     """
-    read = [event for event in events if isinstance(event.get("scores"), Mapping) and isinstance(event.get("step"), int)]
+    read = [
+        event for event in events if isinstance(event.get("scores"), Mapping) and isinstance(event.get("step"), int)
+    ]
     newest = max((event["step"] for event in read), default=None)
     of_step = [event for event in read if event["step"] == newest]
     told, others = (
