@@ -111,9 +111,9 @@ def test_what_has_no_weights_or_makes_pictures_of_given_ones_is_not_explored(tmp
     runs = Runs(tmp_path)
     assert [name for name in runs.names() if runs.view(name)["explorable"]] == ["digits"]
     assert Latents(runs).sources() == ["digits"]
-    assert Latents(runs).of_faces()
+    assert Latents(runs).show_given()
     (runs.folder("faces").checkpoints / "step-000000003").rmdir()
-    assert not Latents(runs).of_faces()
+    assert not Latents(runs).show_given()
 
 
 def test_an_imported_model_has_not_ended_by_itself(tmp_path: Path) -> None:

@@ -345,7 +345,7 @@ const explore = (() => {
     try {
       const told = await ask("explore/sources");
       all = told.sources;
-      if (!all.length) { nothing(told.of_faces ? NO_SEEDS : NO_CHECKPOINT); return; }
+      if (!all.length) { nothing(told.show_given ? NO_SEEDS : NO_CHECKPOINT); return; }
       const wanted = all.includes(name) ? name : await likely(all);
       const before = about && about.source === wanted ? about : null;
       if (!before) nothing(`Opening ${wanted} …`);

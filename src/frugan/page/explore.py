@@ -43,7 +43,7 @@ class Explore:
 
     async def _sources(self, _: Request) -> Response:
         return await self._done(
-            "sources", lambda: {"sources": self.latents.sources(), "of_faces": self.latents.of_faces()}
+            "sources", lambda: {"sources": self.latents.sources(), "show_given": self.latents.show_given()}
         )
 
     async def _about(self, request: Request) -> Response:

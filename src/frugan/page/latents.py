@@ -94,7 +94,7 @@ class Latents:
         files = sorted(path.name for path in self.runs.path.glob(f"*{SAFETENSORS}") if _own_file(path))
         return [*with_weights, *files]
 
-    def of_faces(self) -> bool:
+    def show_given(self) -> bool:
         """Whether there are runs with a checkpoint that make pictures of given ones: those have no seeds."""
         return any(self.runs.shows_given(name) for name in self.runs.names())
 
