@@ -3,12 +3,16 @@
 import errno
 import json
 import os
+import re
 import shutil
 import signal
+import socket
 import sys
 import threading
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
@@ -528,6 +532,34 @@ def test_the_home_folder_in_quotes_and_behind_a_sign(
 def test_a_queue_in_no_folder(tmp_path: Path, frugan: Frugan) -> None:
     result = frugan("page", str(tmp_path / "nothere"), "--work-off")
     assert (result.returncode, "no such folder (looked from" in result.stderr) == (2, True)
+
+
+def test_a_port_that_is_taken_is_said_before_anything_is_loaded(
+    tmp_path: Path, frugan: Frugan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that was asked for is refused, with a free one; in place of the usual one the next free is taken."""
+    pytest.importorskip("starlette")
+    served: list[int] = []
+
+    @contextmanager
+    def serve(_: Path, port: int) -> Iterator[tuple[str, threading.Thread]]:
+        served.append(port)
+        (thread := threading.Thread(target=lambda: None)).start()
+        yield "the address", thread
+
+    monkeypatch.setattr("frugan.page.server.served", serve)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = frugan("page", str(tmp_path), "--no-open", "--port", str(port))
+        assert (result.returncode, served) == (2, [])
+        free = re.search(rf"--port {port}: this port is taken .*already\. (\d+) is free", result.stderr)
+        assert free is not None
+        assert port < int(free[1]) <= port + 100
+        monkeypatch.setattr("frugan.cli.page.PORT", port)
+        result = frugan("page", str(tmp_path), "--no-open")
+    assert result.returncode == 0, result.stderr
+    assert port < served[0] <= port + 100
+    assert f"port {port} is taken, perhaps by a page that is open already: {served[0]} instead" in result.stderr
 
 
 @pytest.mark.filterwarnings("always")

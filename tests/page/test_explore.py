@@ -58,7 +58,7 @@ def picture(address: str) -> Image.Image:
 
 
 def test_what_there_is_to_turn(page: Asking) -> None:
-    assert page.get("/explore/sources").json == {"sources": [CONDITIONED, STYLED]}
+    assert page.get("/explore/sources").json == {"sources": [CONDITIONED, STYLED], "show_given": False}
     about = page.get(f"/explore/about?source={STYLED}").json
     assert {name: about[name] for name in ("family", "side", "styled", "spaces", "directions")} == {
         "family": "StyleGAN2",

@@ -211,7 +211,7 @@ def test_what_cannot_be_served_is_told(tmp_path: Path) -> None:
         pass
     with served(runs, 0) as (address, _):
         port = Asking(address).port
-        taken = rf"--port {port}: this port is taken by another program, .*\. Name another one, or 0"
+        taken = rf"--port {port}: this port is taken by another program, .*\. \d+ is free: name that one, or 0"
         with pytest.raises(BadInput, match=taken), served(runs, port):
             pass
     with pytest.raises(BadInput, match="--port 99999: this port does not exist"), served(runs, 99999):

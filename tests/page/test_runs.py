@@ -18,8 +18,9 @@ from frugan.page.runs import TAIL_BYTES, NoRun, Runs
 from frugan.page.server import Page, served
 from frugan.recipe.loading import load_recipe
 from frugan.reporting.grids import write_grid
+from frugan.reporting.report import page_of
 from page.asking import Asking
-from reporting.test_report import made_run
+from reporting.test_report import made_run, taken
 
 ABOUT = {"frugan": "0.1", "torch": "2", "machine": "here", "device": "cpu", "data": {}, "recipe": {}}
 
@@ -110,6 +111,48 @@ def test_what_has_no_weights_or_makes_pictures_of_given_ones_is_not_explored(tmp
     runs = Runs(tmp_path)
     assert [name for name in runs.names() if runs.view(name)["explorable"]] == ["digits"]
     assert Latents(runs).sources() == ["digits"]
+    assert Latents(runs).show_given()
+    (runs.folder("faces").checkpoints / "step-000000003").rmdir()
+    assert not Latents(runs).show_given()
+
+
+def test_an_imported_model_has_not_ended_by_itself(tmp_path: Path) -> None:
+    """Until it is trained here: then it may."""
+    with EventLog(tmp_path / "faces" / "events.jsonl") as log:
+        log.write("imported", step=12345, source="model", format="leras")
+    runs = Runs(tmp_path)
+    assert state(runs, "faces") == "imported"
+    goes_on = f"frugan train {tmp_path / 'faces'} --data PICTURES goes on from it."
+    assert runs.view("faces")["sentence"] == f"Imported at step 12,345, not trained here yet: {goes_on}"
+    assert "Imported at step 12,345" in page_of([tmp_path / "faces"])
+    with EventLog(tmp_path / "faces" / "events.jsonl") as log:
+        log.write("resume", step=12345, **ABOUT)
+    assert state(runs, "faces") == "died"
+    assert "Ended" in page_of([tmp_path / "faces"])
+
+
+def test_scores_of_evaluate_count_as_those_of_the_training(tmp_path: Path) -> None:
+    """Of the newest weights that have any; what was made of few classes or with a truncation is not the run's."""
+    runs, run = Runs(tmp_path), begun_run(tmp_path / "run", 30)
+    with EventLog(run / "events.jsonl") as log:
+        log.write("metrics", step=20, scores={"two_sample": 0.9, "fid": 90.0}, provenance={})
+        log.write("stop", over=True, signal=None, step=30, seconds=30.0)
+    of_first = taken(10, 5.0, {"two_sample": 0.6})
+    RunFolder(run).scores.write_text(of_first, "utf-8")
+    assert runs.glance("run")["score"] == "told from real pictures 90 times in 100"
+    alone = json.loads(taken(30, 5.0, control="two-sample sees a blur of 2 pixels", blind="pr"))
+    alone["scores"] = {"two_sample": 0.75}
+    lines = [of_first, json.dumps(alone) + "\n", taken(30, 7.25), taken(30, 1.0, truncation=0.5)]
+    RunFolder(run).scores.write_text("".join(lines), "utf-8")
+    view = runs.view("run")
+    assert view["score"] == "told from real pictures 75 times in 100"
+    shown = [(headline["name"], headline["value"]) for headline in view["headlines"]]
+    assert shown == [("told from real pictures", "75 times in 100"), ("FID", "7.25")]
+    assert "sees a blur of 2 pixels" in view["headlines"][0]["about"]
+    assert view["sentence"].startswith(
+        "Finished: a small network still tells its pictures from real ones 75 times in 100"
+    )
+    assert "<b>75 times in 100</b>" in page_of([run])
 
 
 def test_runs_that_are_trained_do_not_change_places(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from frugan.page.server import LOOPBACK, serving
+from frugan.page.server import serving
+from frugan.reporting.ports import LOOPBACK
 
 
 def _app(_: str) -> ASGIApp:

@@ -26,7 +26,7 @@ from frugan.recipe.recipe import Recipe
 from frugan.recipe.relatives import MOST_BATCH, relatives
 from frugan.recipes import PARAMETERS, built_in, shipped_recipes, smallest_cards
 from frugan.setup.recipe_setup import parameter_counts, training_of
-from frugan.stepmemory.cards import PUBLISHED, named_card, unnamed_card
+from frugan.stepmemory.cards import LAPTOP_SLOWER, PUBLISHED, named_card, unnamed_card
 from frugan.training.plan_in_force import TrainingPlanner
 from frugan.training.run import TrainingOptions
 from frugan.wording import GIB, MIB, show_size
@@ -168,6 +168,20 @@ def test_what_is_said_of_a_plan_is_what_was_found(small: str) -> None:
     assert printed.startswith(f"{small} fits 6.00 GiB")
     assert " images/s; the card is predicted to be busy " in printed
     assert set(roomy.decisions) <= {line.removeprefix("- ") for line in printed.splitlines()}
+
+
+@pytest.mark.usefixtures("by_formula")
+def test_a_laptops_card_may_take_longer_than_its_processor_in_a_desktop(small: str) -> None:
+    """How much longer is a guess, and called one; what was measured on the very card needs none."""
+    desktop, laptop = (
+        frugan.plan(small, "5GiB", options=frugan.PlanOptions(card=card)) for card in ("rtx-3060", "rtx-3060-laptop")
+    )
+    (least, most), widened = desktop.as_json()["time_range"], laptop.as_json()["time_range"]
+    assert widened == [least, LAPTOP_SLOWER * most]
+    text = "\n".join(str(block) for block in report_blocks(laptop))
+    assert "a laptop's power limit may make it slower" in text
+    assert f"lie within {least:g} to {most:g} times that, and {LAPTOP_SLOWER * most:g} for a laptop is a guess" in text
+    assert "laptop" not in "\n".join(str(block) for block in report_blocks(desktop))
 
 
 @pytest.mark.usefixtures("by_formula")

@@ -18,7 +18,9 @@ from frugan.stepmemory import calibration
 from frugan.stepmemory.calibration import calibrate, load_calibration, save_calibration
 from frugan.stepmemory.cards import (
     GENERATIONS,
+    LAPTOP_SLOWER,
     PUBLISHED,
+    TIME_ERROR,
     WORKSPACE_BYTES,
     Budget,
     card_here,
@@ -85,6 +87,21 @@ def test_a_card_is_found_by_its_makers_name(name: str) -> None:
         ("Tesla V100-SXM2-32GB", "v100-32"),
         ("H100 80GB HBM3", "h100"),
         ("H100 PCIe", "h100-pcie"),
+        ("微星 魔龙 RTX 3060 12G O系列", "rtx-3060"),  # as shops write them
+        ("七彩虹 iGame GeForce RTX 3060 Ultra W OC 12G", "rtx-3060"),
+        ("GeForce RTX 3060 Ti 8G D6X Gaming X Trio", "rtx-3060-ti"),
+        ("华硕 RTX4060 O8G", "rtx-4060"),
+        ("TUF-RTX3060-O12G-V2-GAMING", "rtx-3060"),
+        ("MSI Ventus 2X 3060", "rtx-3060"),
+        ("RTX™ 4070S", "rtx-4070-super"),
+        ("4070TiS", "rtx-4070-ti-super"),
+        ("RTX 3060 Laptop GPU 6GB 105W", "rtx-3060-laptop"),
+        ("拯救者 RTX4050 6G 笔记本", "rtx-4050-laptop"),
+        ("i7-13700H 16G 512G DDR5 6000 RTX4060 8G 笔记本", "rtx-4060-laptop"),  # the computer's memory, and its disk
+        ("i7 16G RTX 4060 Ti 8G", "rtx-4060-ti"),
+        ("AMD R7 5800H RTX 2060", "rtx-2060"),  # the processor's maker
+        ("阿里云 ECS A10 24G", "a10"),
+        ("AWS A10G 24GB", "a10g"),
     ],
 )
 def test_cards_are_found_however_people_write_them(name: str, key: str) -> None:
@@ -144,8 +161,16 @@ def test_old_and_new_cards_are_known(name: str, left_gib: float, capability: tup
 
 def test_a_laptops_card_has_its_own_memory_and_predicted_speeds() -> None:
     laptop, desktop = named_card("rtx-4090-laptop"), named_card("rtx-4080")
-    assert laptop == replace(desktop, name="rtx-4090-laptop", figures_of="rtx-4080", memory_bytes=left_bytes(16 * GIB))
+    own = replace(desktop, name="rtx-4090-laptop", figures_of="rtx-4080", memory_bytes=left_bytes(16 * GIB))
+    assert laptop == replace(own, in_laptop=True)
     assert named_card("rtx-4060-laptop").memory_bytes != named_card("rtx-4060").memory_bytes
+
+
+def test_a_laptops_card_may_take_longer_unless_it_was_measured() -> None:
+    least, most = named_card("rtx-a4000").times
+    here = card_here("NVIDIA RTX A4000 Laptop GPU", 8 * GIB, (8, 6))
+    assert here.times == (least, LAPTOP_SLOWER * most)
+    assert replace(here, source="measured").times == (1 - TIME_ERROR, 1 + TIME_ERROR)
 
 
 def test_a_larger_number_is_a_faster_card_within_a_series() -> None:
@@ -159,9 +184,13 @@ def test_a_larger_number_is_a_faster_card_within_a_series() -> None:
     ("name", "said"),
     [
         ("rtx-2090", r"the nearest are (?=.*rtx-2080)(?=.*rtx-3090)([\w-]+, ){4}[\w-]+\. .*--memory 6GiB.*--calibrate"),
-        ("RTX 3060 24G", r"the nearest are rtx-3060, rtx-3060-8, rtx-3060-ti, rtx-3060-laptop, "),
         ("RTX 4090 D 24G", r"the nearest are rtx-4090, rtx-4090-laptop, "),  # fewer units than an RTX 4090
-        ("MSI Ventus 3060", r"the nearest are rtx-3060, "),  # no memory that says which
+        ("4090D", r"the nearest are rtx-4090, rtx-4090-laptop, "),
+        ("RTX 4000 SFF Ada", r"the nearest are quadro-rtx-4000, rtx-4000-ada, "),
+        ("RTX PRO 4000", r"the nearest are quadro-rtx-4000, rtx-4000-ada, "),
+        ("GTX 1650 Ti 4G", r"the nearest are gtx-1650, gtx-1650-super, "),
+        ("RTX 3060 4060", r"the nearest are rtx-3060, .*rtx-4060, "),  # which one?
+        ("ROG A10", "known are gtx-970, |the nearest are a10, "),  # so short a word may be anything
         ("显卡 12G", "known are gtx-970, "),
         ("voodoo", r"known are gtx-970, .* more \(docs/your-card.md names them\).*--memory 6GiB"),
         ("rtx-3006", r'the nearest are .*--memory 6GiB \(memory="6GiB" in Python\)'),
@@ -170,6 +199,30 @@ def test_a_larger_number_is_a_faster_card_within_a_series() -> None:
 def test_an_unknown_card_names_the_nearest_and_the_way_out(name: str, said: str) -> None:
     with pytest.raises(BadInput, match=rf"card '{name}' is not known; {said}"):
         named_card(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("RTX 3060 24G", "says 24 GB, and rtx-3060 has 12 GB, rtx-3060-8 has 8 GB"),
+        (
+            "魔改 RTX 2080 Ti 22G 显卡",
+            "says 22 GB, and rtx-2080-ti has 11 GB",
+        ),  # somebody soldered more to it
+        ("RX 6700 XT", r"is AMD's: .* ROCm .* untested"),
+        ("6700xt 12G", r"is AMD's: .* ROCm .* untested"),
+        ("Intel Arc A770", "is Intel's, .* training would run on the CPU"),
+        ("MX450", "is not in the table"),
+        ("NVIDIA GeForce MX450 2G", "is not in the table"),
+    ],
+)
+def test_a_name_that_contradicts_the_table_is_told_why(name: str, said: str) -> None:
+    assert not is_known(name)
+    with pytest.raises(
+        BadInput, match=rf"card '{name}' {said}.*[Gg]ive its memory instead, such as --memory 6GiB"
+    ) as refused:
+        named_card(name)
+    assert "nearest" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

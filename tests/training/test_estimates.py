@@ -119,6 +119,30 @@ def test_an_estimate_goes_by_the_time_that_is_kept(
     )
 
 
+@pytest.mark.parametrize(("seconds", "warned"), [(2.0, True), (240.0, False)])
+def test_a_time_for_too_few_steps_to_see_anything_is_warned_of(
+    seconds: float,
+    warned: bool,
+    tmp_path: Path,
+    timed: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    said: list[str],
+) -> None:
+    """But not a run that begins with weights."""
+    monkeypatch.syspath_prepend(str(OUTSIDE))
+    recipe, pictures = minigan_and_pictures(tmp_path)
+    monkeypatch.setattr(KeptTime, "left", lambda *_: seconds)
+    options = replace(CPU, stop_after="0.1s")
+    train(recipe, pictures, tmp_path / "run", for_time="4min", options=options, say=said.append)
+    line = "warning: 13 steps from random weights make nothing to look at yet: give a longer time (--for)"
+    assert sum(each.startswith(line) for each in said) == warned
+    assert timed
+    said.clear()
+    init = tmp_path / "run"
+    train(recipe, pictures, tmp_path / "tuned", for_time="4min", options=options, init=init, say=said.append)
+    assert not [each for each in said if each.startswith(line)]
+
+
 def test_a_time_that_no_step_fits_in_is_refused(
     tmp_path: Path, timed: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ import typer
 from frugan.cli.options import AsJson, Device
 from frugan.cli.output import Bar, print_json, say
 from frugan.errors import BadInput, optional_module
+from frugan.reporting.ports import port_to_listen_on
 from frugan.wording import count, shown
 
 Source = Annotated[
@@ -203,7 +204,9 @@ def draw(
     ] = None,
     kind_known: KindKnown = None,
     device: Device = "auto",
-    port: Annotated[int, typer.Option(help="on this machine; 0: any free one")] = 8781,
+    port: Annotated[
+        int | None, typer.Option(help="on this machine; default: 8781, or the next free one; 0: any free one")
+    ] = None,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="show it in the browser at once")] = True,
 ) -> None:
     """Draw polygons around faces in a browser; each face is saved when you leave it.
@@ -214,6 +217,7 @@ def draw(
 
     The next to label, by a network: frugan masks draw workspace/data_src/aligned --out labelled --with runs/masks
     """
+    listening_on = port_to_listen_on(port, 8781, say)
     from frugan.faces.masks.applying import MaskOptions
     from frugan.faces.masks.drawing import open_drawing
 
@@ -224,7 +228,7 @@ def draw(
     with Bar("masks") as bar:
         options = MaskOptions(kind_known, device=device)
         drawing = open_drawing(source, _target(out, in_place), weights, options, say, bar)
-    with served_labels(drawing, port) as (address, thread), suppress(KeyboardInterrupt):
+    with served_labels(drawing, listening_on) as (address, thread), suppress(KeyboardInterrupt):
         print(address, flush=True)
         say("Ctrl-C ends it; what you left is saved")
         if open_browser:

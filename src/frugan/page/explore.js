@@ -340,11 +340,14 @@ const explore = (() => {
     draw().then(() => after && showTold(after));
   };
   let all = [];
+  const NO_CHECKPOINT = "No run here has a checkpoint yet: train one, or put a weights file (.safetensors) into this folder.";
+  const NO_SEEDS = "Face models make pictures of given faces: they have no seeds to explore. In a terminal, frugan swap puts a trained face into a film, and frugan sample draws a sheet.";
   const nothing = (line) => root.replaceChildren(make("p", { id: "none", textContent: line }));
   const open = async (name) => {
     try {
-      ({ sources: all } = await ask("explore/sources"));
-      if (!all.length) { nothing("No run here has a checkpoint yet: train one, or put a weights file (.safetensors) into this folder."); return; }
+      const told = await ask("explore/sources");
+      all = told.sources;
+      if (!all.length) { nothing(told.show_given ? NO_SEEDS : NO_CHECKPOINT); return; }
       const wanted = all.includes(name) ? name : await likely(all);
       const before = about && about.source === wanted ? about : null;
       if (!before) nothing(`Opening ${wanted} …`);

@@ -42,7 +42,9 @@ class Explore:
         ]
 
     async def _sources(self, _: Request) -> Response:
-        return await self._done("sources", lambda: {"sources": self.latents.sources()})
+        return await self._done(
+            "sources", lambda: {"sources": self.latents.sources(), "show_given": self.latents.show_given()}
+        )
 
     async def _about(self, request: Request) -> Response:
         query = request.query_params

@@ -94,6 +94,10 @@ class Latents:
         files = sorted(path.name for path in self.runs.path.glob(f"*{SAFETENSORS}") if _own_file(path))
         return [*with_weights, *files]
 
+    def show_given(self) -> bool:
+        """Whether there are runs with a checkpoint that make pictures of given ones: those have no seeds."""
+        return any(self.runs.shows_given(name) for name in self.runs.names())
+
     def path(self, source: str) -> Path:
         """Return the folder of a run, or the path of a weights file.
 

@@ -6,7 +6,7 @@ const page = (() => {
   const EVERY = 2000, WHEN_GONE = 5000;
   const ON_CARD = { rows: 4, columns: 4 };
   const LEAST_SIDE = 96, USUAL_SIDE = 128, SHARE_OF_HEIGHT = 0.72; // of the pictures of a grid, and of the window
-  const WORDS = { running: "running", starting: "starting", waiting: "waiting", finished: "finished", stopped: "stopped", died: "ended by itself" };
+  const WORDS = { running: "running", starting: "starting", waiting: "waiting", finished: "finished", stopped: "stopped", died: "ended by itself", imported: "imported" };
 
   const tell = (line = "", wrong = false) => {
     part("told").textContent = line;
@@ -73,7 +73,7 @@ const page = (() => {
     `sheets/${path(name, kind, step)}?${part ? `rows=${part.rows}&columns=${part.columns}&` : ""}of=${beginnings}`);
   const stateOf = (about) => make("span", { className: `state ${about.state}`, textContent: WORDS[about.state] });
   const where = (about) => {
-    if (about.step === undefined) return about.state === "starting" ? "reading pictures, choosing a plan …" : "";
+    if (about.step === undefined) return { starting: "reading pictures, choosing a plan …", imported: "not trained here yet" }[about.state] || "";
     const left = about.state === "running" && about.left ? ` · ${about.left} left` : "";
     return `step ${about.step.toLocaleString("en")} · ${about.spent}${left}`;
   };

@@ -15,9 +15,9 @@ from frugan.errors import BadInput
 from frugan.page.pictures import columns_of, grid_of, rows_of
 from frugan.page.places import place, places
 from frugan.recipe.loading import load_recipe
-from frugan.reporting.report import RunReader
+from frugan.reporting.report import RunReader, evaluated
 from frugan.reporting.run_report import chart_data
-from frugan.reporting.standing import NO_VALUE, headlines
+from frugan.reporting.standing import NO_VALUE, headlines, of_newest
 from frugan.wording import clock
 
 MOST_RUNS = 500
@@ -35,7 +35,7 @@ class Glance:
     """Summary of a run in the list, from the end of its events."""
 
     step: Mapping[str, Any]  # the last event of a step; empty: none was
-    ended: str | None  # "finished" or "stopped"; None: it said neither since
+    ended: str | None  # "finished" or "stopped", or "imported" and never trained; None: it said none of them since
     scores: Mapping[str, Any]  # the last event of scores; empty: none is near the end
     again: bool = False  # whether it has begun again since that step, whose forecast holds no more
     steps: int | None = None  # in all, by a length that was decided since; None: none was
@@ -68,6 +68,8 @@ class Glance:
                     scores = event if scores is None else scores
                 elif not step and kind == "stop" and ended is None:
                     ended = "finished" if event.get("over") else "stopped"
+                elif not step and kind == "imported" and ended is None:
+                    ended = "imported"
                 elif not step and kind in ("start", "resume"):
                     again = True
                     ended = "" if ended is None else ended
@@ -87,6 +89,7 @@ class _Known:
     reader: RunReader
     lock: Lock = field(default_factory=Lock)  # lock of the reader
     glance: tuple[int, int, Glance] | None = None  # size and time of the event file, and what its end said
+    evaluated: tuple[int, list[dict[str, Any]]] | None = None  # time of the file of scores, and what it says
     sheets: tuple[int, dict[str, dict[int, Path]]] | None = None  # time of their folder, and kind -> step -> file
     draws: bool | None = None  # whether its generator draws by itself; None: nobody wanted to know yet
 
@@ -149,11 +152,23 @@ class Runs:
             about |= _progress(seen)
         if state == "finished":
             about |= {"done": 1.0}
-        if scores := [headline for headline in headlines(seen.scores) if headline.value != NO_VALUE]:
+        newest = of_newest([*self._evaluated(name), seen.scores])
+        if scores := [headline for headline in headlines(newest) if headline.value != NO_VALUE]:
             about |= {"score": f"{scores[0].name} {scores[0].value}"}
         sheets = self.sheets(name)
         kind = next(iter(sheets), None)
         return about | {"sheet": None if kind is None else {"kind": kind, "step": max(sheets[kind])}}
+
+    def _evaluated(self, name: str) -> list[dict[str, Any]]:
+        """Scores by `frugan evaluate`, newest first."""
+        known, file = self._of(name), self.folder(name).scores
+        try:
+            changed = file.stat().st_mtime_ns
+        except OSError:
+            return []
+        if known.evaluated is None or known.evaluated[0] != changed:
+            known.evaluated = changed, evaluated(file)
+        return known.evaluated[1]
 
     def explorable(self, name: str) -> bool:
         """Whether a run has weights of a generator that draws by itself, and does not make pictures of given ones.
@@ -163,9 +178,21 @@ class Runs:
         Raises:
             NoRun: there is none of this name.
         """
+        return self._has_weights(name) and self._draws(name)
+
+    def shows_given(self, name: str) -> bool:
+        """Whether a run has weights of a model that makes pictures of given ones, as face models do.
+
+        Raises:
+            NoRun: there is none of this name.
+        """
+        return self._has_weights(name) and not self._draws(name)
+
+    def _has_weights(self, name: str) -> bool:
+        return any(self.folder(name).checkpoints.glob("step-*"))
+
+    def _draws(self, name: str) -> bool:
         folder, known = self.folder(name), self._of(name)
-        if not any(folder.checkpoints.glob("step-*")):
-            return False
         if known.draws is None:
             try:
                 known.draws = not load_recipe(str(folder.path)).shows_given

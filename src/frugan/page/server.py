@@ -31,11 +31,10 @@ from frugan.page.queue import Entry, Queue
 from frugan.page.runs import NoRun, Runs
 from frugan.page.steering import Steering
 from frugan.recipes import shipped_recipes
+from frugan.reporting.ports import LOOPBACK, refused_port
 from frugan.reporting.report import page_of
-from frugan.reporting.report_server import refused_port
 from frugan.reporting.run_report import report_file
 
-LOOPBACK = "127.0.0.1"
 LAST_SECONDS = 5.0
 """Seconds that a page which ends waits for its last answers."""
 KINDS = MappingProxyType({"css": "text/css", "js": "text/javascript", "html": "text/html"})

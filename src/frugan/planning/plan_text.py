@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from frugan.planning.candidate import PlanCandidate
-from frugan.stepmemory.cards import generation_of
+from frugan.stepmemory.cards import Card, generation_of
 from frugan.wording import GIB, between, count, duration, typed_size
 
 if TYPE_CHECKING:
@@ -52,9 +52,10 @@ def _time_blocks(report: "PlanReport") -> Iterator[RenderableType]:
         busy += f" and to wait for its host {waits:.0%}" if waits >= 0.005 else ""
         yield f"\na step: {_time(report.step_seconds)}, {_three_digits(report.images_per_second)} images/s; {busy}"
     if report.duration_seconds is not None:
+        slower = ": a laptop's power limit may make it slower" if _limited(report.card) else ""
         yield (
             f"time: about {duration(report.duration_seconds)} for the whole recipe on {_cards(report)}, probably "
-            f"{between(*(factor * report.duration_seconds for factor in report.card.times))}"
+            f"{between(*(factor * report.duration_seconds for factor in report.card.times))}{slower}"
         )
     yield f"predicted from {_known_from(report)}"
 
@@ -71,7 +72,15 @@ def _known_from(report: "PlanReport") -> str:
     name = f"{generation.name} cards" if generation.rows else f"cards {generation.name}"
     if not generation.rows:
         return f"{speeds}; no training on {name} has been published to compare it with: {around} is a guess"
-    return f"{speeds}; the {generation.rows} published times of {name} lie within {around}"
+    within = f"{speeds}; the {generation.rows} published times of {name} lie within"
+    if _limited(report.card):
+        return f"{within} {least:g} to {generation.most:g} times that, and {most:g} for a laptop is a guess"
+    return f"{within} {around}"
+
+
+def _limited(card: Card) -> bool:
+    """Whether a card's speeds are those of its processor in a desktop, with more power than a laptop's may have."""
+    return card.in_laptop and card.source != "measured"
 
 
 def _plan_blocks(report: "PlanReport") -> Iterator[RenderableType]:

@@ -21,7 +21,7 @@ from frugan.metrics.provenance import ALIKE, NONE, REAL, SAME, Measured, Provena
 from frugan.metrics.scores import half_width, low_recall
 from frugan.reporting.grids import GRID_KEYWORD, ROWS_KEYWORD
 from frugan.reporting.run_report import Charts, Curve, Picture, RunView, add_floor, render, score_in_words
-from frugan.reporting.standing import headlines, note, origin, sentence
+from frugan.reporting.standing import headlines, note, of_newest, origin, sentence
 from frugan.wording import GIB, LEFT_OUT, beside_real, clock, score_name, show_size, with_interval
 
 MOST_ROWS = 30
@@ -47,6 +47,23 @@ def taken_scores(file: Path) -> tuple[tuple[dict[str, str], ...], tuple[str, ...
         rows[key] = (found, tuple(f"evaluate, {_at(values['provenance'])}: {line}" for line in warnings))
     newest = list(rows.values())[-MOST_ROWS:]
     return tuple(row for found, _ in newest for row in found), tuple(line for _, lines in newest for line in lines)
+
+
+def evaluated(file: Path) -> list[dict[str, Any]]:
+    """Scores of a run's whole pictures by `evaluate`, as events of scores, newest first.
+
+    What was made with a truncation, or of some classes alone, says nothing of the run as it is.
+
+    Args:
+        file: as for `taken_scores`.
+    """
+    found = []
+    for values in read_events(file) if file.is_file() else ():
+        with suppress(LookupError, TypeError, ValueError, AttributeError, OverflowError):  # of another version
+            of = Provenance.from_json(values["provenance"])
+            if not of.is_of_real and (of.truncation, of.psi, of.classes) == (1.0, 1.0, "all"):
+                found.append({"step": of.step, "scores": dict(values["scores"]), "provenance": values["provenance"]})
+    return found[::-1]
 
 
 def _is_left_out(line: str, doubts: Collection[str]) -> bool:
@@ -152,6 +169,7 @@ class RunReader:
         state = self._state() if state is None else state
         shown = charts.finish()
         scores, doubts = taken_scores(self.folder.scores)
+        shown_scores = of_newest([*evaluated(self.folder.scores), metrics])
         plan = read_json(self.folder.plan)
         measured = shown.get("Memory (GiB)", {}).get("measured")
         if isinstance(peak := plan.get("peak_bytes"), int | float) and peak and measured:
@@ -166,8 +184,8 @@ class RunReader:
         newest = next(of_run, None)
         return RunView(
             name=self.name,
-            sentence=sentence(state, last, newest),
-            headlines=headlines(metrics),
+            sentence=sentence(state, {**last, "metrics": shown_scores}, newest, str(self.folder.path)),
+            headlines=headlines(shown_scores),
             origin=origin(last.get("start", {}), by),
             charts=shown,
             facts=facts(last.get("start", {}), plan, read_json(self.folder.recipe), scored_with),
@@ -201,7 +219,7 @@ class RunReader:
         if stop := self.last.get("stop", {}):
             return "finished" if stop.get("over") else "stopped"
         if self.owners.process(self.folder.path) is None:
-            return "died"
+            return "imported" if "imported" in self.last and self.beginnings == 0 else "died"
         return "running" if "step" in self.last else "starting"
 
     def _count_damaged(self, line: int) -> None:

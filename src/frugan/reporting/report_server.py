@@ -1,15 +1,13 @@
 """`report --serve`: the report's page on this machine, while its runs go on."""
 
-import errno
 from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock
 
-from frugan.errors import BadInput
+from frugan.reporting.ports import LOOPBACK, refused_port
 from frugan.reporting.report import RunReader, page, readers_of
 
-LOOPBACK = "127.0.0.1"
 NAMES = frozenset({LOOPBACK, "localhost"})
 """What this machine is called by its own browsers. A page that asks by another name was led here by a name server of
 its own, to read what it may not."""
@@ -80,20 +78,6 @@ def report_server(runs: Sequence[str | Path], port: int) -> ThreadingHTTPServer:
         return ThreadingHTTPServer((LOOPBACK, port), Handler)
     except (OSError, OverflowError) as error:
         raise refused_port(port, error) from error
-
-
-def refused_port(port: int, error: OSError | OverflowError) -> BadInput:
-    """The message for a port of this machine on which a server cannot listen."""
-    code = error.errno if isinstance(error, OSError) else None
-    if isinstance(error, OverflowError):
-        reason = "does not exist; expected a number from 0 to 65535"
-    elif code == errno.EADDRINUSE:
-        reason = "is taken by another program, perhaps by a page that is open already"
-    elif code in (errno.EACCES, errno.EPERM):
-        reason = "may not be used by you; those from 1024 on may"
-    else:
-        reason = f"cannot be listened on ({error})"
-    return BadInput(f"--port {port}: this port {reason}. Name another one, or 0 for any that is free")
 
 
 def _content(path: str, readers: Sequence[RunReader]) -> tuple[str, bytes] | None:

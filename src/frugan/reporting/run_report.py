@@ -411,7 +411,9 @@ def _rounded(curve: Curve) -> list[float]:
 
 
 def _columns(scores: Sequence[Mapping[str, str]]) -> list[str]:
-    """Columns of a run's table of what `frugan evaluate` found."""
+    """Columns of a run's table of what `frugan evaluate` found; of truncations only where there was one."""
     columns = dict.fromkeys(name for row in scores for name in row)
+    if all(row.get("truncation", "1") == "1" for row in scores):
+        columns.pop("truncation", None)
     last = ("compared with", "judged by", "weights")  # how it was measured stands behind what was
     return [name for name in columns if name not in last] + [name for name in last if name in columns]

@@ -1,6 +1,7 @@
 """Where a run stands, for the person who made its pictures: one sentence, and two scores with their controls."""
 
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from textwrap import shorten
 from types import MappingProxyType
@@ -64,6 +65,40 @@ def headlines(metrics: Mapping[str, Any]) -> list[Headline]:
     return [*_told_apart(scores, measured), *_by_features(scores, measured)]
 
 
+def of_newest(events: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Scores of the newest weights that have any, as one event: those that tell pictures apart, and the others.
+
+    `evaluate` may have taken them one after the other, and says of each what it was measured with.
+
+    Args:
+        events: of scores, newest first, with their steps; of one step the first counts.
+    """
+    read = [
+        event for event in events if isinstance(event.get("scores"), Mapping) and isinstance(event.get("step"), int)
+    ]
+    newest = max((event["step"] for event in read), default=None)
+    of_step = [event for event in read if event["step"] == newest]
+    told, others = (
+        next((event for event in of_step if any(name in event["scores"] for name in names)), None)
+        for names in (("two_sample",), SECOND)
+    )
+    if told is None or others is None or told is others:
+        return told or others or next(iter(of_step), {})
+    scores = {name: value for name, value in told["scores"].items() if name.startswith("two_sample")}
+    one, other = (found if isinstance(found := event.get("provenance"), Mapping) else {} for event in (told, others))
+    words = {
+        word: separator.join(
+            part
+            for measured, own in ((one, True), (other, False))
+            for part in str(measured.get(word, NONE)).split(separator)
+            if part != NONE and part.startswith("two-sample") is own
+        )
+        for word, separator in (("control", "; "), ("blind", ","))
+    }
+    said = {word: line or NONE for word, line in words.items()}
+    return {**others, "scores": {**others["scores"], **scores}, "provenance": {**one, **other, **said}}
+
+
 def _told_apart(scores: Mapping[str, Any], measured: Mapping[str, Any]) -> Iterator[Headline]:
     name = "told from real pictures"
     if "two-sample" in str(measured.get("blind", NONE)).split(","):
@@ -107,13 +142,14 @@ def _seen(metric: str, measured: Mapping[str, Any]) -> Iterator[str]:
             yield f"shown damaged real pictures, it {seen}"
 
 
-def sentence(state: str, last: Mapping[str, Mapping[str, Any]], warning: str | None) -> str:
+def sentence(state: str, last: Mapping[str, Mapping[str, Any]], warning: str | None, run: str = "RUN") -> str:
     """How a run goes and what to do, in a sentence.
 
     Args:
-        state: running, starting, waiting, finished, stopped or died.
+        state: running, starting, waiting, imported, finished, stopped or died.
         last: newest event of each kind.
         warning: the newest one that is not over.
+        run: its folder, for a command.
     """
     step, good = last.get("step", {}), _how_good(last.get("metrics", {}))
     at = f" at step {number:,}" if isinstance(number := step.get("step"), int) else ""
@@ -123,6 +159,12 @@ def sentence(state: str, last: Mapping[str, Mapping[str, Any]], warning: str | N
     }
     if state in begins:
         return begins[state]
+    if state == "imported":
+        of = last.get("imported", {}).get("step")
+        of_step = f" at step {of:,}" if isinstance(of, int) else ""
+        return (
+            f"Imported{of_step}, not trained here yet: frugan train {shlex.quote(run)} --data PICTURES goes on from it."
+        )
     if state == "running":
         left = step.get("eta_seconds")
         until = f"Training, {clock(float(left))} left" if isinstance(left, int | float) else "Training without an end"

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib import resources
-from itertools import product, takewhile
 from types import MappingProxyType
 from typing import Literal
 
@@ -30,6 +29,9 @@ SECONDS_PER_KERNEL = 6e-6
 """Guess for starting one kernel from Python, and nothing besides."""
 TIME_ERROR = 0.3
 """Share by which a time may be off that is predicted from what was measured on the very card."""
+LAPTOP_SLOWER = 2.0
+"""Guess for how many times as long as with its processor in a desktop a laptop's card may take at most: makers let one
+and the same card draw half as much power in one laptop as in another, or less."""
 CONTEXT_BYTES = 450 * MIB
 """Guess for a CUDA context with the libraries that torch loads."""
 WORKSPACE_BYTES = 320 * MIB
@@ -94,6 +96,7 @@ class Card:
     capability: tuple[int, int] | None = None  # compute capability; None: not known
     queued: bool = True  # whether it works while the host goes on, as cards do and processors do not
     figures_of: str | None = None  # the published card whose speeds these are; None: measured, or the card's own
+    in_laptop: bool = False  # where its power is the laptop's choice
 
     def precision(self, requested: PrecisionName, *, tf32: bool = False) -> Precision:
         """The precision that training would have on it.
@@ -129,7 +132,7 @@ class Card:
         if self.capability is None:
             return min(one.least for one in GENERATIONS), max(one.most for one in GENERATIONS)
         generation = generation_of(self.capability)
-        return generation.least, generation.most
+        return generation.least, generation.most * (LAPTOP_SLOWER if self.in_laptop else 1)
 
     def busy_share(self, work: Work, precision: Precision) -> float:
         """Share of the time that the card works, and does not wait for its host."""
@@ -190,6 +193,7 @@ class Published:
     left_mib: int | None = None  # None: nobody has shown it
     like: str | None = None  # None: the speeds are the card's own
     draws: bool = True  # whether a desktop may be drawn by it
+    in_laptop: bool = False
 
     @property
     def left_bytes(self) -> int:
@@ -214,12 +218,17 @@ class Published:
             seconds_per_operation=reached.seconds_per_operation,
             capability=self.capability,
             figures_of=self.like,
+            in_laptop=self.in_laptop,
         )
 
 
 def _published() -> Iterator[tuple[str, Published]]:
     kinds = tomllib.loads((resources.files("frugan.stepmemory") / "cards.toml").read_text("utf-8"))
-    rows = {name: row | {"draws": kind != "server"} for kind, named in kinds.items() for name, row in named.items()}
+    rows = {
+        name: row | {"draws": kind != "server", "in_laptop": kind == "laptop"}
+        for kind, named in kinds.items()
+        for name, row in named.items()
+    }
     for name, row in rows.items():
         figures = {**rows[row["like"]], "left_mib": None, **row} if "like" in row else row
         yield name, Published(**{**figures, "capability": tuple(figures["capability"])})
@@ -245,61 +254,126 @@ _LAPTOP = re.compile(r"\b(mobile|notebook|max-q)\b|笔记本|筆電|笔电|游�
 _MADE = re.compile(r"sxm\d?|pcie|hbm\d?e?|pascal|blackwell|nvl")
 """Words that mostly do not."""
 _SERIES = frozenset({"gtx", "rtx", "quadro"})
-MOST_SUFFIX = 2
-"""Letters of a word that may stand for another card, as the D of RTX 4090 D."""
+_TELLING = frozenset({"ti", "super", "ada", "laptop", "titan", "quadro"})
+"""Words that make another card of a number, wherever they stand; a shop's other words do not."""
+_SHORTEST_NUMBER = 3
+"""Digits without which a name is found among a shop's words only beside its memory: A10, L4, T4."""
+_NOT_BESIDE = r"^(?!.*(?:gtx|rtx|geforce|nvidia|quadro|tesla)).*"
+"""Begins what is another maker's card only where its name does not say the processor beside NVIDIA's."""
+_OTHERS = (
+    (
+        re.compile(_NOT_BESIDE + r"(\b(amd|radeon|instinct|vega)\b|\brx-?\d{3,4}|\d{4}-?(xtx?|gre)\b|\bmi\d{2,3}x?\b)"),
+        "is AMD's: to a torch for ROCm it looks like NVIDIA's, but frugan is untested there, and has no times for it",
+    ),
+    (
+        re.compile(_NOT_BESIDE + r"\b(intel|arc|iris|uhd|a[357]\d0|b5[78]0)\b"),
+        "is Intel's, which frugan does not use: training would run on the CPU",
+    ),
+    (re.compile(r"^(?!.*[gr]tx).*\b(mx|gt)-?\d{3,4}\b"), "is not in the table of cards, nor one like it"),
+)
+"""What no key of the table may be taken for, and what is said of it."""
+
+
+def _written(name: str) -> str:
+    """A name in small letters of one alphabet, "-" between its words: "RTX™3060Ti 8G O系列" is rtx-3060-ti-8gb-o-."""
+    text = _LAPTOP.sub("-laptop-", unicodedata.normalize("NFKC", re.sub("[™®©]", " ", name)).lower())
+    text = re.sub(r"[^\x21-\x7e]+|[\s_/(),+-]+", "-", text)
+    text = re.sub(r"(?<=gtx|rtx)(?=a?\d)|(?<=titan)(?=[xvr])|(?<=\d)(?=ti|super|laptop)|(?<=ti)(?=super|\d)", "-", text)
+    # 4070S and 4070 Ti S, 3060M, 4090D
+    text = re.sub(r"(?<=\d{4})-?s\b|(?<=\d-ti)-?s\b", "-super", text)
+    text = re.sub(r"(?<=\d{4})m\b", "-laptop", text)
+    text = re.sub(r"(?<=\d{4})(?=d\b)", "-", text)
+    # O8G and A12G are boards of one maker with 8 and 12 GB; A10G is a card
+    return re.sub(r"-+(?!a10g)[aost]?(\d+)-*g(i?b|o)?\b", r"-\1gb", text)
 
 
 def _words(name: str) -> list[str]:
-    """A name as the table writes it: "NVIDIA GeForce RTX 4060Ti 16GB" is rtx, 4060, ti, 16."""
-    text = _LAPTOP.sub("-laptop-", unicodedata.normalize("NFKC", name).lower())
-    text = re.sub(r"[^\x21-\x7e]+|[\s_/()-]+", "-", text)
-    text = re.sub(r"(?<=gtx|rtx)(?=a?\d)|(?<=titan)(?=[xvr])|(?<=\d)(?=ti|super|laptop)|(?<=ti)(?=super|\d)", "-", text)
-    text = re.sub(r"-+(\d+)-*g(i?b|o)?\b", r"-\1", text)
-    words = [word for word in text.split("-") if word and word not in _UNTOLD]
-    if "laptop" not in words:
-        return words
-    # wherever it stands: behind the model, before the memory
-    model = [word for word in words if word != "laptop"]
-    memory = list(reversed([*takewhile(re.compile(r"\d{1,2}").fullmatch, reversed(model))]))
-    return [*model[: len(model) - len(memory)], "laptop", *memory]
-
-
-_TABLE_WORDS = frozenset(word for key in PUBLISHED for word in key.split("-"))
+    """A name as the table writes it, memory with a unit: "NVIDIA GeForce RTX 4060Ti 16GB" is rtx, 4060, ti, 16gb."""
+    return [word for word in _written(name).split("-") if word and word not in _UNTOLD]
 
 
 def _find(name: str) -> str | None:
-    """The key of a card, however people write it: with its maker's words or without, with its memory or without.
+    """The key of a card, in the midst of a shop's words too; its memory, where the name says it, chooses the size."""
+    sizes, told = _sizes(_words(name)) if _other(name) is None else ({}, [])
+    if not told:
+        return next(iter(sizes.values()), None)
+    return next((sizes[gib] for gib in told if gib in sizes), None)
 
-    Words that no card of the table has, a shop's or of another language, leave no doubt beside its memory.
+
+def _sizes(words: Sequence[str]) -> tuple[dict[int, str], list[int]]:
+    """The one card that words name, in each size: its keys by memory in GiB, the commonest first.
+
+    Returns:
+        They, or none if the words name no card or several; and the memory that the words say, likeliest first.
     """
-    words = _words(name)
-    if (key := _key_of(words)) is not None:
-        return key
-    key = _key_of([word for word in words if word in _TABLE_WORDS or len(word) <= MOST_SUFFIX or not word.isalpha()])
-    return key if key is not None and str(PUBLISHED[key].gib) in words else None
+    is_laptop = "laptop" in words
+    rest = [word for word in words if word != "laptop"]
+    found, left, before, after = list[str](), list[str](), list[int](), list[int]()
+    at = 0
+    while at < len(rest):
+        runs = ((rest[at:end], end) for end in range(min(len(rest), at + 4), at, -1))
+        key, end = next(((key, end) for run, end in runs if (key := _key_of(run, laptop=is_laptop))), (None, at + 1))
+        if key is not None and not _is_another(rest, at, end):
+            found.append(key)
+            if end < len(rest) and re.fullmatch(r"\d{1,2}", rest[end]):  # as the table writes memory
+                after.append(int(rest[end]))
+                end += 1
+        elif memory := re.fullmatch(r"(\d+)gb", rest[at]):
+            (after if found else before).append(int(memory[1]))
+        else:
+            left += rest[at:end]
+        at = end
+    told = after + before
+    if len(set(found)) != 1 or _TELLING & {*left}:
+        return {}, told
+    key = found[0]
+    keys = [known for known in PUBLISHED if re.fullmatch(rf"{re.escape(key)}(-\d+)?", known)]
+    sizes = {PUBLISHED[known].gib: known for known in sorted(keys, key=lambda known: known != key)}
+    strange = [word for word in left if not _MADE.fullmatch(word)]
+    if strange and len(re.sub(r"\D", "", key)) < _SHORTEST_NUMBER and "titan" not in key and not {*told} & {*sizes}:
+        return {}, told
+    return sizes, told
 
 
-def _key_of(whole: Sequence[str]) -> str | None:
-    """The key of a card by the words of its name, and at most its memory besides."""
-    bare = [word for word in whole if not _MADE.fullmatch(word)]
-    for words, series in product((whole, bare), (None, "gtx", "rtx", "quadro-rtx", "")):
-        core = words if series is None else [series, *(word for word in words if word not in _SERIES)]
-        key = "-".join(filter(None, core))
-        if key in PUBLISHED:
-            return key
-        key, _, gib = key.rpartition("-")
-        if key in PUBLISHED and gib == str(PUBLISHED[key].gib):
+def _is_another(words: Sequence[str], start: int, end: int) -> bool:
+    """Whether the words around a card's make another one of it: RTX PRO 4000, RTX 4090 D."""
+    return "pro" in words[max(0, start - 1) : start] or words[end : end + 1] == ["d"]
+
+
+def _key_of(words: Sequence[str], *, laptop: bool) -> str | None:
+    """The key of a card by the words of its name without its memory, its series said or not."""
+    core = [word for word in words if word not in _SERIES]
+    guesses = [["gtx"], ["rtx"], *([["quadro", "rtx"]] if len(core) < len(words) else []), []]
+    for tried in (words, *([*series, *core] for series in guesses)):
+        key = "-".join([*tried, "laptop"] if laptop else tried)
+        if key in PUBLISHED and not re.search(r"-\d{1,2}$", key):
             return key
     return None
 
 
 def _nearest(name: str) -> list[str]:
     """Keys of the cards nearest to a name: those of its number first, whatever else it says."""
-    words = _words(name)
+    words = [word.removesuffix("gb") for word in _words(name)]
     numbers = {word for word in words if len(re.sub(r"\D", "", word)) > 2}
     same = [key for key in PUBLISHED if numbers & set(key.split("-"))]
     near = get_close_matches("-".join(words), PUBLISHED, n=5, cutoff=0.5)
     return list(dict.fromkeys([*same, *near]))[: max(5, len(same))]
+
+
+def _why_unknown(name: str) -> str:
+    """What to say of a name that is none of the table's."""
+    sizes, told = _sizes(_words(name))
+    if sizes:
+        says = " or ".join(f"{gib} GB" for gib in dict.fromkeys(told))
+        return f"says {says}, and {', '.join(f'{key} has {gib} GB' for gib, key in sizes.items())}"
+    if near := _nearest(name):
+        return f"is not known; the nearest are {', '.join(near)}"
+    return f"is not known; known are {first_names(list(PUBLISHED), 8)} (docs/your-card.md names them)"
+
+
+def _other(name: str) -> str | None:
+    """What is said of another maker's card, or of one of a series that the table does not have; None: it is neither."""
+    return next((said for pattern, said in _OTHERS if pattern.search(_written(name))), None)
 
 
 def named_card(name: str) -> Card:
@@ -308,16 +382,14 @@ def named_card(name: str) -> Card:
     Raises:
         BadInput: not among those that are known.
     """
+    if (other := _other(name)) is not None:
+        raise BadInput(
+            f'card {name!r} {other}. Give its memory instead, such as --memory 6GiB (memory="6GiB" in Python)'
+        )
     key = _find(name)
     if key is None:
-        near = _nearest(name)
-        nearest = (
-            f"the nearest are {', '.join(near)}"
-            if near
-            else f"known are {first_names(list(PUBLISHED), 8)} (docs/your-card.md names them)"
-        )
         raise BadInput(
-            f"card {name!r} is not known; {nearest}. For another one, give its memory instead, such as --memory 6GiB "
+            f"card {name!r} {_why_unknown(name)}. For another one, give its memory instead, such as --memory 6GiB "
             '(memory="6GiB" in Python); '
             "on a machine with the card, `frugan plan --calibrate` measures it"
         )
@@ -340,7 +412,9 @@ def card_here(name: str, memory_bytes: int, capability: tuple[int, int]) -> Card
     else:
         like, card = UNNAMED, unnamed_card()
     figures_of = card.figures_of or (like if _find(name) is None else None)
-    return replace(card, name=name, memory_bytes=memory_bytes, capability=capability, figures_of=figures_of)
+    in_laptop = card.in_laptop or "laptop" in _words(name)
+    here = replace(card, name=name, memory_bytes=memory_bytes, capability=capability, figures_of=figures_of)
+    return replace(here, in_laptop=in_laptop)
 
 
 def unnamed_card() -> Card:

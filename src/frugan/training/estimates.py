@@ -16,6 +16,7 @@ from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.recipes import shipped_recipes
 from frugan.training.run import NoStepFits, TrainRun
+from frugan.wording import count as count_of
 from frugan.wording import duration
 
 WORTH_TIMING = 50
@@ -24,6 +25,8 @@ WORTH_AN_ESTIMATE = 20
 """Smallest number of steps for an estimate; fewer are over soon."""
 WORTH_SECONDS = 120.0
 """Smallest duration for an estimate, of a training that ends by the clock."""
+LEAST_STEPS = 100
+"""Steps from random weights before which no recipe makes anything to look at."""
 LONG_SECONDS = 2 * 24 * 3600.0
 """Duration from which on a training is reported as long, with shorter alternatives."""
 
@@ -131,7 +134,13 @@ class Opening:
                 f"estimate: about {duration(seconds)} a step: {coming:,} in the {duration(time_left)} that are left, "
                 "less what grids and scores take"
             )
-            self._warn_of_length(_of_steps(self.run.recipe, loop.state.step + coming))
+            in_all = loop.state.step + coming
+            self._warn_of_length(_of_steps(self.run.recipe, in_all))
+            if in_all < LEAST_STEPS and self.run.start is None and not self.saved:
+                self.run.choose(
+                    f"warning: {count_of(in_all, 'step')} from random weights make nothing to look at yet: "
+                    f"give a longer time (--for){smaller_recipe(self.run.recipe)}"
+                )
             return
         line = f"estimate: about {duration(seconds)} a step, {duration(left * seconds)} for {left:,} steps"
         if left * seconds > LONG_SECONDS:

@@ -8,8 +8,8 @@ import pytest
 from numpy.typing import NDArray
 
 from frugan.errors import BadInput
-from frugan.faces.masks.applying import MaskOptions, take_out
-from frugan.faces.masks.sheet import CELL, TITLE, show_masks
+from frugan.faces.masks.applying import MaskOptions, opened, take_out
+from frugan.faces.masks.sheet import CELL, TITLE, show_masks, to_label_first
 from frugan.progress import quiet
 
 
@@ -48,6 +48,19 @@ def test_unlabelled_faces_come_first(faces: Path, original: Path, tmp_path: Path
     assert rest == sorted(rest, reverse=True)
     assert all(0 < bits <= 1 for bits in rest)
     assert _read(tmp_path / "sheet.png").shape == (TITLE + 3 * CELL, 4 * CELL, 3)
+
+
+def test_twins_of_an_unsure_face_come_later(faces: Path) -> None:
+    """Three unsure moments of a film of 200 faces are named before their neighbours; of nine faces each is its own."""
+    bare, labelled = (
+        next(face for face in opened(faces, quiet).faces if bool(face.polygons) is known) for known in (False, True)
+    )
+    doubts = {n: max(0.9 - 0.01 * abs(n - at) - 0.1 * row for row, at in enumerate((40, 120, 160))) for n in range(200)}
+    assert to_label_first([bare] * 200, doubts)[:3] == [40, 120, 160]
+    order = to_label_first([labelled if n == 41 else bare for n in range(200)], doubts)
+    assert (order[:2], order[-1]) == ([120, 160], 41)  # the first moment has a label
+    assert sorted(order) == list(range(200))
+    assert to_label_first([bare] * 9, {n: n / 10 for n in range(1, 9)}) == [8, 7, 6, 5, 4, 3, 2, 1]
 
 
 def test_no_picture_is_refused(faces: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from frugan.faces.data.faceset import Faceset, open_faceset, write_loose
 from frugan.faces.data.relabel import relabel
 from frugan.faces.masks.applying import MaskOptions, open_masker, opened, with_frames
 from frugan.faces.masks.label_files import key_of, points_of
+from frugan.faces.masks.sheet import to_label_first
 from frugan.faces.xseg.masking import found_masks
 from frugan.progress import Progress, Say
 from frugan.wording import shown
@@ -36,11 +37,8 @@ class Drawing:
         return self.faceset.path.resolve().name
 
     def pictures(self) -> list[dict[str, Any]]:
-        """Faces to draw on, those of which the network is least sure first."""
-        order = sorted(
-            range(len(self._faces)),
-            key=lambda index: (bool(self.faceset.faces[index].polygons), -self.doubts.get(index, 0.0), index),
-        )
+        """Faces to draw on, those of which the network is least sure first, spread over the film."""
+        doubts = {index: self.doubts.get(index, 0.0) for index in range(len(self._faces))}
         return [
             {
                 "index": index,
@@ -48,7 +46,7 @@ class Drawing:
                 "labelled": bool(self._faces[index].polygons),
                 "bits": self.doubts.get(index),
             }
-            for index in order
+            for index in to_label_first(self.faceset.faces, doubts)
         ]
 
     def labelled(self) -> int:

@@ -23,6 +23,8 @@ CELL = 160
 """Pixels of a face's side on the sheet."""
 TITLE = 18
 MOST = 200
+NEAR, NEIGHBOURHOODS = 12, 40
+"""Faces to either side that are nearly the same: half a second of a film; a share of few faces, which differ more."""
 COLUMNS = ("face", "label", "mask", "network")
 ALONE = 5
 """Faces in a row of a sheet that has nothing else to show."""
@@ -39,6 +41,27 @@ class Doubt:
     name: str
     bits: float  # mean entropy of its pixels
     labelled: bool
+
+
+def to_label_first(faces: Sequence[Face], doubts: Mapping[int, float]) -> list[int]:
+    """Indices of faces, those to label next first, and those that have a label last.
+
+    Faces follow each other as they do in the film, so those beside an unsure one are nearly its twins: a label of it
+    helps with them too. So the least sure of each neighbourhood comes first, then the second, and so on; a labelled one
+    is the first of its own.
+
+    Args:
+        faces: all, in the order of the film.
+        doubts: index of a face -> how unsure a network is of it; what is missing is left out.
+    """
+    near = min(NEAR, len(faces) // NEIGHBOURHOODS)
+    sure = np.full(len(faces) + 2 * near, -1.0)  # nobody is beside the first and the last
+    for index, doubt in doubts.items():
+        sure[near + index] = np.inf if faces[index].polygons else doubt
+    own = sure[near : near + len(faces)]
+    beside = [sure[near + by : near + by + len(faces)] for by in range(-near, near + 1)]
+    rank = np.sum([other > own for other in beside], 0)
+    return sorted(doubts, key=lambda index: (bool(faces[index].polygons), rank[index], -doubts[index], index))
 
 
 def show_masks(
@@ -59,7 +82,7 @@ def show_masks(
         progress: gets (faces done, faces in all).
 
     Returns:
-        All faces, those of which the network is least sure first; empty without a network.
+        All faces, those of which the network is least sure first, spread over the film; empty without a network.
 
     Raises:
         BadInput: nothing to read, or `out` has the name of no picture.
@@ -88,7 +111,7 @@ def show_masks(
         range(len(faces)), key=lambda index: not (faces[index].polygons or faces[index].xseg_mask is not None)
     )
     if found:
-        order = sorted(found, key=lambda index: (bool(faces[index].polygons), -found[index].doubt))
+        order = to_label_first(faces, {index: mask.doubt for index, mask in found.items()})
     rows = [_cells(faces[index], faceset.picture(index), found.get(index)) for index in order[:count]]
     columns = [column for column in COLUMNS if any(column in row for row in rows)]
     with atomic_file(out) as beside:
