@@ -171,10 +171,10 @@ def open_faceset(path: Path) -> Faceset:
     if not path.is_dir():
         raise BadInput(f"{shown(str(path))} does not exist; {EXPECTED}. Check the path.")
     try:
-        names, folders = _listed(path)
+        names, folders = listed(path)
         if names:
             return _open_files(path, names, tuple(f"{name}/" for name in folders))
-        inside = [f"{folder}/{name}" for folder in folders for name in _listed(path / folder)[0]]
+        inside = [f"{folder}/{name}" for folder in folders for name in listed(path / folder)[0]]
         return _open_files(path, inside, ())
     except BadInput as error:
         folders_of_faces = [path / ALIGNED, *(path / folder / ALIGNED for folder in SOURCES.values())]
@@ -230,7 +230,7 @@ def _open_pak(path: Path) -> Faceset:
 
 def _loose_beside(pak: Path) -> Iterator[str]:
     """Tell of pictures beside a pak, which the original does not read either; newer ones may be meant."""
-    loose = _listed(pak.parent)[0]
+    loose = listed(pak.parent)[0]
     if not loose:
         return
     packed_at = pak.stat().st_mtime
@@ -241,7 +241,7 @@ def _loose_beside(pak: Path) -> Iterator[str]:
     yield what
 
 
-def _listed(folder: Path) -> tuple[list[str], list[str]]:
+def listed(folder: Path) -> tuple[list[str], list[str]]:
     """Return the names of the pictures and of the folders in a folder, each in order."""
     try:
         with os.scandir(folder) as entries:
