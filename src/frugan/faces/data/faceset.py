@@ -11,9 +11,10 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from frugan.data.formats.source import is_hidden, is_picture_name
+from frugan.data.formats.source import MOST_LOST, is_hidden, is_picture_name
 from frugan.errors import BadInput
 from frugan.faces.data.dfl_jpeg import (
+    NoMetadata,
     NotJpeg,
     picture_size,
     read_face_jpeg,
@@ -29,7 +30,7 @@ EXPECTED = f"expected aligned JPEGs made by DeepFaceLab's extractor, or {PAK_NAM
 HEAD_BYTES = 1 << 16  # of each JPEG are read at first: with the metadata, but for those with large masks
 TAIL_BYTES = 4096  # of each, where it should end
 MOST_FILE_BYTES = 256 * MIB  # of a JPEG: one of 8192 x 8192 pixels that are all noise
-MOST_UNREADABLE = 0.01  # of the files
+JPEG_SUFFIXES = (".jpg", ".jpeg")
 END_OF_IMAGE = b"\xff\xd9"
 
 Place = tuple[str, int, int, int]  # file, where the JPEG begins in it, where it ends, when the file was modified, in ns
@@ -45,6 +46,7 @@ class Faceset:
     places: Sequence[Place]  # of each JPEG, [N]
     # pictures without usable metadata, and folders that were not looked into (with a final "/")
     passed_over: tuple[str, ...] = ()
+    damaged: frozenset[str] = frozenset()  # those of them that were faces: cut off, or with metadata that make no sense
     notes: tuple[str, ...] = ()  # lines on what was found beside or in it
     # of paks that were written anew since: file and when -> where the JPEG of each person and name lies by now
     _repacked: dict[tuple[str, int], Mapping[tuple[str | None, str], tuple[int, int]]] = field(default_factory=dict)
@@ -60,10 +62,20 @@ class Faceset:
             for oddity in face.oddities:
                 odd.setdefault(oddity, []).append(face.name)
         lines = [f"{count(len(names), 'face')} with {oddity}: {first_names(names)}" for oddity, names in odd.items()]
-        if self.passed_over:
-            shown_names = ", ".join(self.passed_over[:4]) + (" ..." if len(self.passed_over) > 4 else "")
-            lines.insert(0, f"{len(self.passed_over)} files without face metadata left out: {shown_names}")
-        return (*lines, *self.notes)
+        return (*self._left_out, *lines, *self.notes)
+
+    @property
+    def _left_out(self) -> Iterator[str]:
+        """Lines on what was passed over: damaged faces, pictures that are none, and folders."""
+        files = [name for name in self.passed_over if not name.endswith("/")]
+        others = [name for name in files if name not in self.damaged]
+        if damaged := [name for name in files if name in self.damaged]:
+            all_of_them = f"{len(self) + len(files):,}"
+            yield f"{count(len(damaged), 'damaged face')} of {all_of_them} left out: {first_names(damaged)}"
+        if others:
+            yield f"{count(len(others), 'picture')} without face metadata left out: {first_names(others)}"
+        if folders := [name for name in self.passed_over if name.endswith("/")]:
+            yield f"{count(len(folders), 'folder')} not looked into, beside pictures: {first_names(folders)}"
 
     @cached_property
     def yaws(self) -> NDArray[np.float64]:
@@ -163,7 +175,7 @@ def open_faceset(path: Path) -> Faceset:
     has no pictures itself: then each is a person.
 
     Raises:
-        BadInput: no faces, more than 1 % of the pictures without usable metadata, or a damaged pak.
+        BadInput: no faces, more than a tenth of the pictures without usable metadata, or a damaged pak.
     """
     pak = path / PAK_NAME if path.is_dir() else path
     if pak.is_file():
@@ -225,7 +237,7 @@ def _open_pak(path: Path) -> Faceset:
             faces.append(face)
             places.append((str(path), begin, end, modified_ns))
     _refuse_many(shown(str(path)), unreadable, len(pak.faces))
-    return Faceset(tuple(faces), pak.digest, path, tuple(places), tuple(unreadable))
+    return Faceset(tuple(faces), pak.digest, path, tuple(places), tuple(unreadable), frozenset(unreadable))
 
 
 def _loose_beside(pak: Path) -> Iterator[str]:
@@ -254,13 +266,15 @@ def listed(folder: Path) -> tuple[list[str], list[str]]:
 
 def _open_files(folder: Path, names: list[str], not_looked_into: tuple[str, ...]) -> Faceset:
     """Read the metadata of the pictures `names`, relative to `folder`; the part before a "/" is a person."""
-    faces, places, unreadable = [], [], {}
+    faces, places, unreadable, without = [], [], dict[str, str](), set[str]()
     digest = sha256()
     for name in names:
         try:
             face, about, head = _read_head(folder / name)
         except BadInput as error:
             unreadable[name] = str(error)
+            if isinstance(error, NoMetadata) or not name.lower().endswith(JPEG_SUFFIXES):
+                without.add(name)
             continue
         person = name.rpartition("/")[0]
         faces.append(replace(face, person=person) if person else face)
@@ -270,15 +284,22 @@ def _open_files(folder: Path, names: list[str], not_looked_into: tuple[str, ...]
     if not names:
         raise BadInput(f"no faces in {where}; {EXPECTED}.")
     _refuse_many(where, unreadable, len(names))
-    return Faceset(tuple(faces), digest.hexdigest(), folder, tuple(places), (*unreadable, *not_looked_into))
+    return Faceset(
+        tuple(faces),
+        digest.hexdigest(),
+        folder,
+        tuple(places),
+        (*unreadable, *not_looked_into),
+        frozenset(unreadable.keys() - without),
+    )
 
 
 def _refuse_many(where: str, unreadable: Mapping[str, str], number: int) -> None:
-    if len(unreadable) > MOST_UNREADABLE * number:
+    if len(unreadable) > MOST_LOST * number:
         raise BadInput(
             f"{where}: no usable face in {len(unreadable):,} of {count(number, 'picture')}: "
-            f"{first_names(list(unreadable), 8)}; take them out, or name another folder. The first: "
-            f"{next(iter(unreadable.values()))}"
+            f"{first_names(list(unreadable), 8)}; up to a tenth would be left out: take them out, or name another "
+            f"folder. The first: {next(iter(unreadable.values()))}"
         )
 
 

@@ -152,5 +152,6 @@ def _joined(first: Faceset, other: Faceset) -> Faceset:
         first.path,
         (*first.places, *other.places),
         (*first.passed_over, *other.passed_over),
+        first.damaged | other.damaged,
         (*first.notes, *other.notes),
     )
