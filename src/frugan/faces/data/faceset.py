@@ -11,11 +11,13 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from frugan.contract.data import LabelDigests
 from frugan.data.formats.source import MOST_LOST, is_hidden, is_picture_name
 from frugan.errors import BadInput
 from frugan.faces.data.dfl_jpeg import (
     NoMetadata,
     NotJpeg,
+    metadata_segments,
     picture_size,
     read_face_jpeg,
     segments,
@@ -30,6 +32,7 @@ EXPECTED = f"expected aligned JPEGs made by DeepFaceLab's extractor, or {PAK_NAM
 HEAD_BYTES = 1 << 16  # of each JPEG are read at first: with the metadata, but for those with large masks
 TAIL_BYTES = 4096  # of each, where it should end
 MOST_FILE_BYTES = 256 * MIB  # of a JPEG: one of 8192 x 8192 pixels that are all noise
+LABEL_DIGITS = 4  # hexadecimal, of a face's labels: one change in 65,536 is not counted
 JPEG_SUFFIXES = (".jpg", ".jpeg")
 END_OF_IMAGE = b"\xff\xd9"
 
@@ -48,6 +51,7 @@ class Faceset:
     passed_over: tuple[str, ...] = ()
     damaged: frozenset[str] = frozenset()  # those of them that were faces: cut off, or with metadata that make no sense
     notes: tuple[str, ...] = ()  # lines on what was found beside or in it
+    label_digests: LabelDigests | None = None  # of polygons and masks; None: of a pak, which knows no JPEG without
     # of paks that were written anew since: file and when -> where the JPEG of each person and name lies by now
     _repacked: dict[tuple[str, int], Mapping[tuple[str | None, str], tuple[int, int]]] = field(default_factory=dict)
 
@@ -267,7 +271,7 @@ def listed(folder: Path) -> tuple[list[str], list[str]]:
 def _open_files(folder: Path, names: list[str], not_looked_into: tuple[str, ...]) -> Faceset:
     """Read the metadata of the pictures `names`, relative to `folder`; the part before a "/" is a person."""
     faces, places, unreadable, without = [], [], dict[str, str](), set[str]()
-    digest = sha256()
+    digest, without_labels, labels = sha256(), sha256(), list[str]()
     for name in names:
         try:
             face, about, head = _read_head(folder / name)
@@ -280,6 +284,10 @@ def _open_files(folder: Path, names: list[str], not_looked_into: tuple[str, ...]
         faces.append(replace(face, person=person) if person else face)
         places.append((str(folder / name), 0, about.st_size, about.st_mtime_ns))
         digest.update(sha256(os.fsencode(name)).digest() + about.st_size.to_bytes(8, "little") + sha256(head).digest())
+        picture_bytes = about.st_size - sum(one.end - one.start for one in metadata_segments(head))
+        without_labels.update(sha256(os.fsencode(name)).digest() + picture_bytes.to_bytes(8, "little"))
+        without_labels.update(face.landmarks.tobytes())
+        labels.append(_label_digest(face))
     where = shown(str(folder))
     if not names:
         raise BadInput(f"no faces in {where}; {EXPECTED}.")
@@ -291,7 +299,16 @@ def _open_files(folder: Path, names: list[str], not_looked_into: tuple[str, ...]
         tuple(places),
         (*unreadable, *not_looked_into),
         frozenset(unreadable.keys() - without),
+        label_digests=LabelDigests(without_labels.hexdigest(), tuple(labels)),
     )
+
+
+def _label_digest(face: Face) -> str:
+    """Short, as checkpoints keep that of every face."""
+    digest = sha256(face.xseg_mask or b"")
+    for polygon in face.polygons:
+        digest.update(bytes([polygon.include]) + polygon.points.tobytes() + b"/")
+    return digest.hexdigest()[:LABEL_DIGITS]
 
 
 def _refuse_many(where: str, unreadable: Mapping[str, str], number: int) -> None:
