@@ -32,8 +32,8 @@ def other_pictures(name: str, known: RunData, now: OpenedSource) -> str | None:
             None if digest == known.digest else f"the pictures of {name!r} are again those that the run was begun with"
         )
     if labels is not None and (changed := labels.changed_since(known.labels)):
-        faces = count(len(labels.each), "face")
-        return f"data {name}: {changed:,} of {faces} have new masks or labels; the faces are those of last time"
+        of_all = count(len(labels.each), "face")
+        return f"data {name}: {changed:,} of {of_all} have new masks or labels; the faces are those of last time"
     if digest == known.digest and labels is not None and labels.without == known.first_without_labels:
         return f"data {name}: the faces that the run was begun with, with the masks and labels of last time"
     ones = "those of last time" if digest == known.digest else "the new ones"
