@@ -37,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     # a room for a command
     "training": {
         *("planning", "sampling", "evaluation", "reporting", "setup", "stepmemory", "recipe", "recipes", "metrics"),
-        *("contract", "nn", "faces/data", *DATA, *ENGINE),
+        *("families", "contract", "nn", "faces/data", *DATA, *ENGINE),
     },
     "training/own_loop": {"planning", "stepmemory", "contract", *ENGINE},
     "conversion": {

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from cli.calling import Frugan
+from frugan.recipe.loading import overrides_in_words
 from training.pictures import write_pictures
 
 
@@ -28,6 +29,16 @@ def test_plan_for_a_program_and_for_a_person(frugan: Frugan) -> None:
         "Next: frugan train",
     ):
         assert words in told.stdout
+
+
+def test_options_under_the_originals_names_are_told_of_as_in_training(frugan: Frugan) -> None:
+    words = ["saehd-demo-64", "models_opt_on_gpu=n", "batch_size=4", "autobackup_hour=2", "--card", "rtx-3060"]
+    ended = frugan("plan", *words)
+    assert ended.returncode == 0, ended.stderr
+    for line in overrides_in_words(words[0], words[1:4]):
+        assert line in ended.stdout + ended.stderr
+    assert "models_opt_on_gpu=n is left out: " in ended.stdout + ended.stderr
+    assert "batch_size=4 is training.batch=4 here" in ended.stdout + ended.stderr
 
 
 def test_a_recipe_that_freezes_layers_is_trained_from_weights(frugan: Frugan) -> None:

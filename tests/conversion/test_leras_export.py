@@ -4,8 +4,10 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
@@ -14,6 +16,8 @@ from conversion.leras_runs import DATA, FACES, back, there
 from frugan.conversion.convert import to_dfm, to_leras
 from frugan.engine.run.tensor_files import digest
 from frugan.errors import BadInput
+from frugan.faces.data.dfl_jpeg import read_face_jpeg, relabelled_jpeg
+from frugan.faces.data.face import Polygon
 from frugan.faces.saehd.leras_files import read_model
 from frugan.recipe.loading import load_recipe
 from frugan.setup.networks import weights_metadata
@@ -132,3 +136,11 @@ def test_other_faces_than_those_of_the_run_are_told(tmp_path: Path, trained: Pat
     _, said = back(trained, tmp_path / "again", data={"src": few, "dst": FACES})
     assert "src: these are not the faces that the model was last trained on" in said
     assert "dst: these are not" not in said
+    labelled = Path(shutil.copytree(FACES, tmp_path / "labelled"))
+    jpeg = (labelled / "00000_0.jpg").read_bytes()
+    face = read_face_jpeg(jpeg, "00000_0.jpg")
+    triangle = Polygon(True, np.array([[1, 1], [60, 1], [30, 60]], np.float32))
+    (labelled / "00000_0.jpg").write_bytes(relabelled_jpeg(jpeg, replace(face, polygons=(triangle,)), "polygons"))
+    _, said = back(trained, tmp_path / "labels", data={"src": labelled, "dst": FACES})
+    assert "src: 1 of 8 faces have new masks or labels since the model was trained" in said
+    assert "these are not the faces" not in said

@@ -14,6 +14,7 @@ from frugan.data.facts import LOOKED_AT_PIXELS, Duplicate, PictureFacts
 from frugan.data.formats.decoding import BLACK
 from frugan.engine.run.events import read_events
 from frugan.errors import BadInput
+from frugan.faces.data.drawn_faces import write_drawn_faces
 from frugan.planning.pace import Machine, machine_here
 from frugan.recipe.loading import load_recipe
 from frugan.recipe.recipe import Recipe
@@ -480,3 +481,25 @@ def test_of_the_card_here_what_is_free_counts(monkeypatch: pytest.MonkeyPatch) -
     assert machine_here().pace(small) is not None
     free["bytes"] = MIB
     assert machine_here().pace(small) is None
+
+
+def test_a_workspace_of_faces_is_no_set_of_pictures(tmp_path: Path) -> None:
+    """Its frames and its faces are no classes; nothing is read, and the command to type is said."""
+    for side in ("data_src", "data_dst"):
+        (tmp_path / "my film" / side / "aligned").mkdir(parents=True)
+    with pytest.raises(BadInput, match="this is a DeepFaceLab workspace") as refused:
+        choose_for(tmp_path / "my film", "cpu")
+    assert f"frugan train saehd-demo-64 --data '{tmp_path / 'my film'}' --out runs/swap" in str(refused.value)
+    assert "quick96" in str(refused.value)
+    assert "saehd-df-ud-256" in str(refused.value)
+    with pytest.raises(BadInput, match=r"one side of a DeepFaceLab workspace.* --data '.*my film' --out"):
+        choose_for(tmp_path / "my film" / "data_dst", "cpu")
+
+
+def test_aligned_faces_alone_are_pictures_and_a_line_says_what_they_are(tmp_path: Path) -> None:
+    faces = write_drawn_faces(tmp_path / "workspace", 20) / "data_src" / "aligned"
+    line = choose_for(faces, "cpu", for_time="20min").lines[0]
+    assert "faces that DeepFaceLab aligned" in line
+    assert "--data src=PATH --data dst=PATH" in line
+    pictures = write_pictures(tmp_path / "pictures", each=12)
+    assert not any("DeepFaceLab" in line for line in choose_for(pictures, "cpu", for_time="20min").lines)

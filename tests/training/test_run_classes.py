@@ -1,13 +1,14 @@
 """A label means to the end of a run what it meant at its beginning."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from frugan.contract.data import RunData
+from frugan.contract.data import LabelDigests, RunData
 from frugan.data.formats.picture_set import PictureSet
 from frugan.data.run_data import as_in_run, other_classes, other_pictures, parse_class_map, read_run_data
 from frugan.errors import BadInput
@@ -126,10 +127,32 @@ def test_a_run_keeps_its_classes_and_the_first_digest(tmp_path: Path, said: list
 
 def test_pictures_are_compared_with_the_first_and_the_last() -> None:
     known = RunData("last", "first")
-    assert "the new ones" in (other_pictures("images", known, "other") or "")
-    assert "those of last time" in (other_pictures("images", known, "last") or "")
-    assert "again those that the run was begun with" in (other_pictures("images", known, "first") or "")
-    assert other_pictures("images", RunData("first", "first"), "first") is None
+    assert "the new ones" in (other_pictures("images", known, Opened("other")) or "")
+    assert "those of last time" in (other_pictures("images", known, Opened("last")) or "")
+    assert "again those that the run was begun with" in (other_pictures("images", known, Opened("first")) or "")
+    assert other_pictures("images", RunData("first", "first"), Opened("first")) is None
+
+
+@dataclass(frozen=True)
+class Opened:
+    digest: str
+    label_digests: LabelDigests | None = None
+
+    def __len__(self) -> int:
+        return 3
+
+
+def test_new_labels_of_the_same_faces_are_counted() -> None:
+    known = RunData("last", "first", labels=LabelDigests("faces", ("1", "2", "3")), first_without_labels="faces")
+    kept = read_run_data(json.loads(json.dumps({"data": {"src": known.as_json()}})))
+    assert kept == {"src": known}
+    two_new = Opened("other", LabelDigests("faces", ("1", "5", "6")))
+    line = "data src: 2 of 3 faces have new masks or labels; the faces are those of last time"
+    assert other_pictures("src", known, two_new) == line
+    again = other_pictures("src", known, Opened("last", known.labels))
+    assert again == "data src: the faces that the run was begun with, with the masks and labels of last time"
+    others = Opened("other", LabelDigests("other faces", ("1", "5", "6")))
+    assert "it goes on with the new ones" in (other_pictures("src", known, others) or "")
 
 
 def test_weights_files_name_their_classes(tmp_path: Path) -> None:

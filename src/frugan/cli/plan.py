@@ -81,7 +81,7 @@ def plan(
     """
     from frugan.planning.plan_recipe import PlanOptions, check_price, largest, options_of_choice
     from frugan.planning.plan_recipe import plan as make_plan
-    from frugan.recipe.loading import rule_followed
+    from frugan.recipe.loading import overrides_in_words
 
     recipe, fields = recipe_and_fields(recipe, overrides)
     of_choice = {"--data": data, "--for": for_time, "--init": init}
@@ -108,7 +108,7 @@ def plan(
         if data is not None:
             _look_at(recipe, fields, data, quiet=as_json)
     with _Counting(quiet=as_json) as counting:
-        for line in rule_followed(planned, fields) if isinstance(planned, str) else ():
+        for line in overrides_in_words(planned, fields) if isinstance(planned, str) else ():
             counting.say(line)
         options = PlanOptions(
             card, micro_batch, use or (), avoid or (), gpus, link, calibrate, tell=counting, say=counting.say

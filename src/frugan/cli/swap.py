@@ -7,6 +7,8 @@ import typer
 
 from frugan.cli.options import Device, WeightsFrom
 from frugan.cli.output import Bar, print_json, say
+from frugan.errors import BadInput
+from frugan.wording import count, first_names
 
 
 def swap(
@@ -75,3 +77,8 @@ def swap(
     else:
         anew = f"; {result.anew:,} anew, as picture, faces, model or settings have changed" if result.anew else ""
         print(f"{out}: {result.swapped:,} swapped, {result.copied:,} copied, {result.kept:,} there already{anew}")
+    if result.damaged:
+        raise BadInput(
+            f"{count(len(result.damaged), 'frame')} not made, all others are: {first_names([*result.damaged])}; once "
+            f"mended, the same command makes them. The first: {next(iter(result.damaged.values()))}"
+        )

@@ -79,6 +79,29 @@ class Rereading(Protocol):
 
 
 @dataclass(frozen=True)
+class LabelDigests:
+    """Digests of a source's labels, such as masks, apart from what they are of, so that a change of them is known."""
+
+    without: str  # digest of all but the labels
+    each: tuple[str, ...]  # a short one of each sample's labels
+
+    def changed_since(self, before: LabelDigests | None) -> int:
+        """Return how many samples have other labels than before; 0: none, or they are other samples."""
+        if before is None or self.without != before.without:
+            return 0
+        return sum(now != was for now, was in zip(self.each, before.each, strict=True))
+
+
+@runtime_checkable
+class Labelled(Protocol):
+    """A source whose samples have labels that may be made anew while all else stays."""
+
+    @property
+    def label_digests(self) -> LabelDigests | None:
+        """Its labels; None: it cannot tell them from the rest."""
+
+
+@dataclass(frozen=True)
 class RunData:
     """A data source of a run, as checkpoints keep it."""
 
@@ -93,6 +116,8 @@ class RunData:
     # drawn numbers below it are of test pictures; None: there are none, or they were drawn by places in the set
     held_out_below: float | None = None
     held_out_by_seed: bool = False  # whether its recipe's seed drew them, as in runs of earlier versions
+    labels: LabelDigests | None = None  # of what it was last trained on; None: nobody knows
+    first_without_labels: str | None = None  # digest of what it began with, but for labels; None: nobody knows
 
     @classmethod
     def read(cls, entry: Any) -> RunData:
@@ -102,11 +127,24 @@ class RunData:
         names = tuple(entry["class_names"])
         held_out, below = entry.get("held_out"), entry.get("held_out_below")
         by_seed = entry.get("held_out_by_seed", held_out is not None)
-        return cls(entry["digest"], entry["first_digest"], names, entry["mapping"], held_out, below, by_seed)
+        kept = entry.get("labels")
+        labels = None if kept is None else LabelDigests(kept["without"], tuple(kept["each"].split()))
+        return cls(
+            entry["digest"],
+            entry["first_digest"],
+            names,
+            entry["mapping"],
+            held_out,
+            below,
+            by_seed,
+            labels,
+            entry.get("first_without_labels"),
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return the entry for a checkpoint's JSON."""
-        return asdict(self)
+        labels = None if self.labels is None else {"without": self.labels.without, "each": " ".join(self.labels.each)}
+        return asdict(self) | {"labels": labels}
 
 
 @dataclass(frozen=True)

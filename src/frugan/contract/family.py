@@ -288,6 +288,19 @@ class Family(ABC):
         """
         return ()
 
+    def notice(self, path: Path) -> str | None:
+        """Return a line on pictures that are given without a recipe, and are data for this family.
+
+        Default: None, nothing is known of them.
+
+        Args:
+            path: of the pictures that a recipe is to be chosen for.
+
+        Raises:
+            BadInput: nothing sensible could be chosen for them; it says what to type.
+        """
+        return None
+
     def forwards(self, networks: Any) -> Mapping[str, Callable[[nn.Module, int], object]]:
         """Functions by network, (network, samples) -> output, that run it on inputs of their own, to count and time.
 

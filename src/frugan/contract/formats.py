@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from frugan.contract.data import RunData
+
 WEIGHTS_SUFFIX = ".safetensors"
 RECIPE_FILE = "recipe.toml"
 """Name of the recipe in a run or a folder of weights."""
@@ -88,7 +90,7 @@ class Trained:
     averages: dict[str, Tensor]  # "network.parameter" -> tensor of `averaged`
     step: int  # updates done
     later_stages: Sequence[int]  # steps after this one at which a stage of the recipe begins
-    trained_on: Mapping[str, str]  # source -> digest of the data that it was last trained on
+    trained_on: Mapping[str, RunData]  # source -> the data that it was last trained on
     # reads the run's event `imported`; None: the run was not made of another program's model
     imported: Callable[[], Mapping[str, Any] | None]
     # reads "optimizer/network.parameter/slot" -> tensor; None: only the networks are here

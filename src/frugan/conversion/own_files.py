@@ -106,7 +106,7 @@ def _trained(trained: Weights, averaged: Weights, step: int, run: RunFolder, sav
         averages=averaged.tensors,
         step=step,
         later_stages=[at for at in trained.recipe.stage_steps() if at > step],
-        trained_on={name: data.digest for name, data in read_run_data(saved).items()},
+        trained_on=read_run_data(saved),
         imported=lambda: _imported(run),
         optimizers=(lambda: read_tensors(optimizers)[0]) if optimizers.is_file() else None,
         losses=lambda: _losses(run, step),

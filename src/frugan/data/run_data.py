@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from frugan.contract.data import RunData
+from frugan.contract.data import Labelled, OpenedSource, RunData
 from frugan.data.formats.picture_set import PictureSet, relabelled
 from frugan.errors import BadInput
 from frugan.wording import count, first_names
@@ -19,17 +19,23 @@ def class_names(data: Mapping[str, RunData]) -> tuple[str, ...]:
     return next((source.class_names for source in data.values() if source.class_names), ())
 
 
-def other_pictures(name: str, known: RunData, digest: str) -> str | None:
+def other_pictures(name: str, known: RunData, now: OpenedSource) -> str | None:
     """Describe how pictures differ from those that the run began with or last used; None: they do not.
 
     Args:
         known: what the run was trained on before.
-        digest: of the pictures that it goes on with.
+        now: the pictures that it goes on with.
     """
+    digest, labels = now.digest, now.label_digests if isinstance(now, Labelled) else None
     if digest == known.first_digest:
         return (
             None if digest == known.digest else f"the pictures of {name!r} are again those that the run was begun with"
         )
+    if labels is not None and (changed := labels.changed_since(known.labels)):
+        of_all = count(len(labels.each), "face")
+        return f"data {name}: {changed:,} of {of_all} have new masks or labels; the faces are those of last time"
+    if digest == known.digest and labels is not None and labels.without == known.first_without_labels:
+        return f"data {name}: the faces that the run was begun with, with the masks and labels of last time"
     ones = "those of last time" if digest == known.digest else "the new ones"
     return f"the pictures of {name!r} are not those the run was begun with: it goes on with {ones}"
 

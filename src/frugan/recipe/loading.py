@@ -218,6 +218,12 @@ def as_given(name: str, overrides: Sequence[str]) -> tuple[list[str], list[str]]
     return list(chain.from_iterable(ours.values())), lines
 
 
+def overrides_in_words(name: str, overrides: Sequence[str]) -> list[str]:
+    """Lines on what overrides of a recipe are called here, leave out, hold against, and change besides."""
+    overrides, lines = as_given(name, overrides)
+    return [*lines, *stages_overridden(name, overrides), *rule_followed(name, overrides)]
+
+
 def _why_left_out(values: Mapping[str, Any], word: str) -> str:
     return family(values["family"]).left_out[word.partition("=")[0]]
 

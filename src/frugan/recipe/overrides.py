@@ -81,7 +81,10 @@ def _override(values: dict[str, Any], word: str, known: Sequence[str], foreign: 
     *sections, last = key.split(".")
     if known and key not in known and key not in REMOVED:
         meant = {name: name for name in known} | (dict(foreign) if not sections else {})
-        raise BadInput(f"{key}: unknown key{nearest(key, meant)}")
+        hint = nearest(key, meant)
+        if foreign and not sections and not hint:
+            hint = "; which field an option of DeepFaceLab's is here: the table of options in docs/faces.md"
+        raise BadInput(f"{key}: unknown key{hint}")
     if sections[:1] == ["optimizers"] and last == "kind":
         _change_kind(values.setdefault("optimizers", {}), sections[-1], _value(text))
         return

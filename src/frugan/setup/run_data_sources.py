@@ -12,7 +12,17 @@ import torch
 from torch import Tensor
 
 from frugan.accelerator.choice import accelerator_of
-from frugan.contract.data import Forgiving, OpenedSource, Reader, Rereading, RunData, Shared, SourceOptions, SourceSpec
+from frugan.contract.data import (
+    Forgiving,
+    Labelled,
+    OpenedSource,
+    Reader,
+    Rereading,
+    RunData,
+    Shared,
+    SourceOptions,
+    SourceSpec,
+)
 from frugan.data.batches import Pinning, Prefetcher
 from frugan.data.formats.picture_set import PictureSet, relabelled
 from frugan.data.formats.source import local_path
@@ -340,7 +350,13 @@ def run_data_of(
         if before is not None and names:
             mapping = before.mapping if map_classes is None else map_classes
         first = before.first_digest if before else source.digest
-        run_data[name] = RunData(source.digest, first, names, mapping)
+        labels = source.label_digests if isinstance(source, Labelled) else None
+        first_without = before.first_without_labels if before else None
+        if labels is not None and source.digest == first:
+            first_without = labels.without
+        run_data[name] = RunData(
+            source.digest, first, names, mapping, labels=labels, first_without_labels=first_without
+        )
         if isinstance(source, PictureSet) and source.held_out is not None:
             test = source.held_out
             by_seed = before is not None and before.held_out_by_seed

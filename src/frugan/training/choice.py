@@ -23,6 +23,7 @@ from frugan.data.picture_needs import PictureNeeds
 from frugan.data.survey import Fitting, colour_name
 from frugan.engine.durations import Duration
 from frugan.errors import BadInput
+from frugan.families import families
 from frugan.planning.pace import Machine, machine_here
 from frugan.progress import Progress
 from frugan.recipe.faults import dotted_keys, explain
@@ -601,7 +602,18 @@ def choose_for(
     laid_on = background(request.data.background)
     if start is None:
         request.check_side()
+    notices = _notices(pictures) if isinstance(pictures, Path) else ()
     machine = machine_here(device, card, memory, gpus, link)
     is_free = start is None and "data.background" not in request.values
     facts = look_at(pictures, progress, None if is_free else laid_on, request.data.range)
-    return choose(facts, machine, for_time, overrides, start, from_noise=from_noise)
+    choice = choose(facts, machine, for_time, overrides, start, from_noise=from_noise)
+    return replace(choice, lines=(*notices, *choice.lines))
+
+
+def _notices(pictures: Path) -> tuple[str, ...]:
+    """What the families that ship say of pictures that they know to be their data.
+
+    Raises:
+        BadInput: a family says that nothing sensible could be chosen for them.
+    """
+    return tuple(line for family in families().values() if (line := family.notice(pictures)) is not None)

@@ -21,7 +21,7 @@ from frugan.engine.run.run_folder import RunFolder, no_room
 from frugan.errors import BadInput
 from frugan.files import Folders
 from frugan.progress import Progress, Say, quiet
-from frugan.recipe.loading import as_given, load_recipe, parse_recipe, rule_followed, stages_overridden
+from frugan.recipe.loading import load_recipe, overrides_in_words, parse_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.recipes import built_in
 from frugan.setup.recipe_setup import refuse_full_disk, refuse_too_large
@@ -279,8 +279,7 @@ def resolve_recipe(recipe: str | Recipe, overrides: Sequence[str], say: Say) -> 
     if not isinstance(recipe, str):
         return recipe
     loaded = load_recipe(recipe, overrides)
-    overrides, lines = as_given(recipe, overrides)
-    for line in (*lines, *stages_overridden(recipe, overrides), *rule_followed(recipe, overrides)):
+    for line in overrides_in_words(recipe, overrides):
         say(line)
     return loaded
 

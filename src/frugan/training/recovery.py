@@ -296,7 +296,7 @@ class Resumed:
             digest = run.sources[name].digest if name in run.sources else known.digest
             if digest != known.digest:
                 run.log.write("changed", step=step, field=f"data.{name}", before=known.digest, now=digest)
-            if self.over is None and name in run.sources and (line := other_pictures(name, known, digest)):
+            if self.over is None and name in run.sources and (line := other_pictures(name, known, run.sources[name])):
                 run.choose(line)
             if known.held_out is not None and name in run.data and run.data[name].held_out != known.held_out:
                 _tell_other_test_pictures(run, name)

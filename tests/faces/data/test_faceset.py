@@ -132,8 +132,27 @@ def test_a_few_pictures_without_metadata_are_passed_over(faces: MakeFaces) -> No
     (folder / "050.jpg").write_bytes(b"")
     faceset = open_faceset(folder)
     assert (len(faceset), faceset.passed_over) == (99, ("050.jpg",))
-    (folder / "051.png").write_bytes(b"\x89PNG")
-    with pytest.raises(BadInput, match=r"aligned: no usable face in 2 of 101 pictures: 050\.jpg, 051\."):
+
+
+def test_up_to_a_tenth_is_left_out_and_named_for_what_it_is(faces: MakeFaces) -> None:
+    folder = faces(*(f"{index:03}.jpg" for index in range(40)))
+    whole = (folder / "000.jpg").read_bytes()
+    (folder / "003.jpg").write_bytes(whole[: len(whole) // 2])  # a copy that was broken off
+    (folder / "017.jpg").write_bytes(bytes(len(whole)))  # what a power loss leaves
+    (folder / "frame.png").write_bytes(b"\x89PNG")
+    plain = io.BytesIO()
+    Image.new("RGB", (80, 80)).save(plain, "JPEG")
+    (folder / "holiday.jpg").write_bytes(plain.getvalue())
+    (folder / "debug").mkdir()
+    faceset = open_faceset(folder)
+    assert len(faceset) == 38
+    assert faceset.lines[:3] == (
+        "2 damaged faces of 42 left out: 003.jpg, 017.jpg",
+        "2 pictures without face metadata left out: frame.png, holiday.jpg",
+        "1 folder not looked into, beside pictures: debug/",
+    )
+    (folder / "018.jpg").write_bytes(b"")
+    with pytest.raises(BadInput, match=r"no usable face in 5 of 42 pictures: 003\.jpg, 017\."):
         open_faceset(folder)
 
 

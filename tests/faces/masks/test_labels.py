@@ -129,3 +129,21 @@ def test_nothing_to_export_says_how_labels_are_made(faces: Path, tmp_path: Path)
     assert not list(without(open_faceset(faces), "polygons"))
     with pytest.raises(BadInput, match="draw them by `frugan masks draw`"):
         export_labels(faces, tmp_path / "out", "png", quiet)
+
+
+def test_new_labels_are_told_from_other_faces(faces: Path, tmp_path: Path) -> None:
+    before = open_faceset(faces)
+    import_labels(faces, _labelme(tmp_path / "labels"), None, quiet, None)
+    after = open_faceset(faces)
+    assert after.digest != before.digest
+    assert after.label_digests is not None
+    assert after.label_digests.changed_since(before.label_digests) == 1
+    take_out(faces, "xseg_mask", None, quiet, None)
+    bare = open_faceset(faces)
+    assert bare.label_digests is not None
+    masked = sum(face.xseg_mask is not None for face in before.faces)
+    assert bare.label_digests.changed_since(after.label_digests) == masked > 0
+    (faces / "00000_0.jpg").unlink()
+    fewer = open_faceset(faces)
+    assert fewer.label_digests is not None
+    assert fewer.label_digests.changed_since(bare.label_digests) == 0

@@ -66,6 +66,8 @@ def test_values_as_they_are_typed_there(word: str, ours: list[str]) -> None:
         ("batch_sz=4", r"batch_sz: unknown key \(did you mean batch_size\?\)"),
         ("iterations=500", r"iterations: unknown key \(did you mean target_iter\?\)"),
         ("iteration=500", r"iteration: unknown key \(did you mean target_iter\?\)"),
+        ("bs=8", r"bs: unknown key \(did you mean batch_size\?\)"),
+        ("super_warp=y", r"super_warp: unknown key; .* the table of options in docs/faces\.md"),
         ("networks.batch_sz=4", r"networks.batch_sz: unknown key \(did you mean networks"),
     ],
 )

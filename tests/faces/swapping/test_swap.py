@@ -91,7 +91,7 @@ def test_frames_are_swapped_copied_and_kept(
     whole = (tmp_path / "out" / names[1]).read_bytes()
     (tmp_path / "out" / names[1]).unlink()
     again = frugan(*words, "--json")
-    assert '{"swapped": 1, "copied": 0, "kept": 4, "faces": 1, "anew": 0}' in again.stdout
+    assert '{"swapped": 1, "copied": 0, "kept": 4, "faces": 1, "anew": 0, "damaged": {}}' in again.stdout
     assert (tmp_path / "out" / names[1]).read_bytes() == whole
     after = stamps(tmp_path / "out")
     assert {name for name in before if before[name] != after[name]} == {names[1]}
@@ -455,15 +455,25 @@ def test_where_nothing_shows_nobody_can_say(film: tuple[Path, Path]) -> None:
     assert likeness(grey, faceset.faces[0], faceset.picture(0)) is None
 
 
-def test_a_damaged_frame_is_named_and_the_others_stay(film: tuple[Path, Path], weights: Path, tmp_path: Path) -> None:
+def test_a_damaged_frame_is_named_at_the_end_and_tried_again(
+    film: tuple[Path, Path], weights: Path, tmp_path: Path, frugan: Frugan
+) -> None:
     frames, aligned = film
-    mine = tmp_path / "frames"
+    mine, out = tmp_path / "frames", tmp_path / "out"
     mine.mkdir()
     for path in frames.iterdir():
         content = path.read_bytes()
         (mine / path.name).write_bytes(content[:40] if path.name == "00001.png" else content)
-    with pytest.raises(BadInput, match=r"00001\.png cannot be decoded"):
-        _swap(weights, mine, aligned, tmp_path / "out", workers=1)
+    words = ["swap", str(weights), str(mine), str(aligned), str(out), "--device", "cpu", "--workers", "1"]
+    for kept, swapped, copied in ((0, FACES - 1, EMPTY), (FACES + EMPTY - 1, 0, 0)):
+        ended = frugan(*words)
+        assert ended.returncode == 2
+        assert f"{swapped} swapped, {copied} copied, {kept} there already" in ended.stdout
+        said = " ".join(ended.stderr.split())
+        assert "1 frame not made, all others are: 00001.png; once mended, the same command makes them" in said
+        assert "00001.png cannot be decoded" in said
+        assert len(stamps(out)) == FACES + EMPTY  # with what says how they were made
     (mine / "00001.png").write_bytes((frames / "00001.png").read_bytes())
-    _swap(weights, mine, aligned, tmp_path / "out")
-    assert len(stamps(tmp_path / "out")) == FACES + EMPTY + 1
+    result = swap_frames(weights, mine, aligned, out, device="cpu", say=_quiet)
+    assert (result.swapped, result.kept, result.damaged) == (1, FACES + EMPTY - 1, {})
+    assert len(stamps(out)) == FACES + EMPTY + 1

@@ -36,6 +36,10 @@ class NotJpeg(Exception):
     """The bytes are no JPEG, or one that is cut off before its pixels; the text says which."""
 
 
+class NoMetadata(BadInput):
+    """A whole JPEG, and not one that the extractor made."""
+
+
 @dataclass(frozen=True)
 class Segment:
     """One marker with its content."""
@@ -348,7 +352,8 @@ def read_face_jpeg(data: bytes, where: str) -> Face:
         where: its path, for messages; the last part becomes the face's name.
 
     Raises:
-        BadInput: no JPEG, no metadata in it, or metadata that is no face's.
+        NoMetadata: a JPEG without metadata of a face.
+        BadInput: no JPEG, or metadata that is no face's.
     """
     try:
         size = picture_size(data)
@@ -356,7 +361,7 @@ def read_face_jpeg(data: bytes, where: str) -> Face:
     except NotJpeg as error:
         raise BadInput(f"{where} is {error}; expected an aligned JPEG by DeepFaceLab's extractor.") from error
     if not contents:
-        raise BadInput(f"{where} is a JPEG without face metadata; expected one by DeepFaceLab's extractor.")
+        raise NoMetadata(f"{where} is a JPEG without face metadata; expected one by DeepFaceLab's extractor.")
     about = load_pickle(contents[0], f"{where}: the face metadata")
     if not isinstance(about, dict):
         raise BadInput(f"{where}: the face metadata is a {type(about).__name__}; expected a dict. Extract it again.")

@@ -11,10 +11,13 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from frugan.data.formats.source import is_hidden, is_picture_name
+from frugan.contract.data import LabelDigests
+from frugan.data.formats.source import MOST_LOST, is_hidden, is_picture_name
 from frugan.errors import BadInput
 from frugan.faces.data.dfl_jpeg import (
+    NoMetadata,
     NotJpeg,
+    metadata_segments,
     picture_size,
     read_face_jpeg,
     segments,
@@ -29,7 +32,8 @@ EXPECTED = f"expected aligned JPEGs made by DeepFaceLab's extractor, or {PAK_NAM
 HEAD_BYTES = 1 << 16  # of each JPEG are read at first: with the metadata, but for those with large masks
 TAIL_BYTES = 4096  # of each, where it should end
 MOST_FILE_BYTES = 256 * MIB  # of a JPEG: one of 8192 x 8192 pixels that are all noise
-MOST_UNREADABLE = 0.01  # of the files
+LABEL_DIGITS = 4  # hexadecimal, of a face's labels: one change in 65,536 is not counted
+JPEG_SUFFIXES = (".jpg", ".jpeg")
 END_OF_IMAGE = b"\xff\xd9"
 
 Place = tuple[str, int, int, int]  # file, where the JPEG begins in it, where it ends, when the file was modified, in ns
@@ -45,7 +49,9 @@ class Faceset:
     places: Sequence[Place]  # of each JPEG, [N]
     # pictures without usable metadata, and folders that were not looked into (with a final "/")
     passed_over: tuple[str, ...] = ()
+    damaged: frozenset[str] = frozenset()  # those of them that were faces: cut off, or with metadata that make no sense
     notes: tuple[str, ...] = ()  # lines on what was found beside or in it
+    label_digests: LabelDigests | None = None  # of polygons and masks; None: of a pak, which knows no JPEG without
     # of paks that were written anew since: file and when -> where the JPEG of each person and name lies by now
     _repacked: dict[tuple[str, int], Mapping[tuple[str | None, str], tuple[int, int]]] = field(default_factory=dict)
 
@@ -60,10 +66,20 @@ class Faceset:
             for oddity in face.oddities:
                 odd.setdefault(oddity, []).append(face.name)
         lines = [f"{count(len(names), 'face')} with {oddity}: {first_names(names)}" for oddity, names in odd.items()]
-        if self.passed_over:
-            shown_names = ", ".join(self.passed_over[:4]) + (" ..." if len(self.passed_over) > 4 else "")
-            lines.insert(0, f"{len(self.passed_over)} files without face metadata left out: {shown_names}")
-        return (*lines, *self.notes)
+        return (*self._left_out, *lines, *self.notes)
+
+    @property
+    def _left_out(self) -> Iterator[str]:
+        """Lines on what was passed over: damaged faces, pictures that are none, and folders."""
+        files = [name for name in self.passed_over if not name.endswith("/")]
+        others = [name for name in files if name not in self.damaged]
+        if damaged := [name for name in files if name in self.damaged]:
+            all_of_them = f"{len(self) + len(files):,}"
+            yield f"{count(len(damaged), 'damaged face')} of {all_of_them} left out: {first_names(damaged)}"
+        if others:
+            yield f"{count(len(others), 'picture')} without face metadata left out: {first_names(others)}"
+        if folders := [name for name in self.passed_over if name.endswith("/")]:
+            yield f"{count(len(folders), 'folder')} not looked into, beside pictures: {first_names(folders)}"
 
     @cached_property
     def yaws(self) -> NDArray[np.float64]:
@@ -163,7 +179,7 @@ def open_faceset(path: Path) -> Faceset:
     has no pictures itself: then each is a person.
 
     Raises:
-        BadInput: no faces, more than 1 % of the pictures without usable metadata, or a damaged pak.
+        BadInput: no faces, more than a tenth of the pictures without usable metadata, or a damaged pak.
     """
     pak = path / PAK_NAME if path.is_dir() else path
     if pak.is_file():
@@ -171,10 +187,10 @@ def open_faceset(path: Path) -> Faceset:
     if not path.is_dir():
         raise BadInput(f"{shown(str(path))} does not exist; {EXPECTED}. Check the path.")
     try:
-        names, folders = _listed(path)
+        names, folders = listed(path)
         if names:
             return _open_files(path, names, tuple(f"{name}/" for name in folders))
-        inside = [f"{folder}/{name}" for folder in folders for name in _listed(path / folder)[0]]
+        inside = [f"{folder}/{name}" for folder in folders for name in listed(path / folder)[0]]
         return _open_files(path, inside, ())
     except BadInput as error:
         folders_of_faces = [path / ALIGNED, *(path / folder / ALIGNED for folder in SOURCES.values())]
@@ -225,12 +241,12 @@ def _open_pak(path: Path) -> Faceset:
             faces.append(face)
             places.append((str(path), begin, end, modified_ns))
     _refuse_many(shown(str(path)), unreadable, len(pak.faces))
-    return Faceset(tuple(faces), pak.digest, path, tuple(places), tuple(unreadable))
+    return Faceset(tuple(faces), pak.digest, path, tuple(places), tuple(unreadable), frozenset(unreadable))
 
 
 def _loose_beside(pak: Path) -> Iterator[str]:
     """Tell of pictures beside a pak, which the original does not read either; newer ones may be meant."""
-    loose = _listed(pak.parent)[0]
+    loose = listed(pak.parent)[0]
     if not loose:
         return
     packed_at = pak.stat().st_mtime
@@ -241,7 +257,7 @@ def _loose_beside(pak: Path) -> Iterator[str]:
     yield what
 
 
-def _listed(folder: Path) -> tuple[list[str], list[str]]:
+def listed(folder: Path) -> tuple[list[str], list[str]]:
     """Return the names of the pictures and of the folders in a folder, each in order."""
     try:
         with os.scandir(folder) as entries:
@@ -254,31 +270,53 @@ def _listed(folder: Path) -> tuple[list[str], list[str]]:
 
 def _open_files(folder: Path, names: list[str], not_looked_into: tuple[str, ...]) -> Faceset:
     """Read the metadata of the pictures `names`, relative to `folder`; the part before a "/" is a person."""
-    faces, places, unreadable = [], [], {}
-    digest = sha256()
+    faces, places, unreadable, without = [], [], dict[str, str](), set[str]()
+    digest, without_labels, labels = sha256(), sha256(), list[str]()
     for name in names:
         try:
             face, about, head = _read_head(folder / name)
         except BadInput as error:
             unreadable[name] = str(error)
+            if isinstance(error, NoMetadata) or not name.lower().endswith(JPEG_SUFFIXES):
+                without.add(name)
             continue
         person = name.rpartition("/")[0]
         faces.append(replace(face, person=person) if person else face)
         places.append((str(folder / name), 0, about.st_size, about.st_mtime_ns))
         digest.update(sha256(os.fsencode(name)).digest() + about.st_size.to_bytes(8, "little") + sha256(head).digest())
+        picture_bytes = about.st_size - sum(one.end - one.start for one in metadata_segments(head))
+        without_labels.update(sha256(os.fsencode(name)).digest() + picture_bytes.to_bytes(8, "little"))
+        without_labels.update(face.landmarks.tobytes())
+        labels.append(_label_digest(face))
     where = shown(str(folder))
     if not names:
         raise BadInput(f"no faces in {where}; {EXPECTED}.")
     _refuse_many(where, unreadable, len(names))
-    return Faceset(tuple(faces), digest.hexdigest(), folder, tuple(places), (*unreadable, *not_looked_into))
+    return Faceset(
+        tuple(faces),
+        digest.hexdigest(),
+        folder,
+        tuple(places),
+        (*unreadable, *not_looked_into),
+        frozenset(unreadable.keys() - without),
+        label_digests=LabelDigests(without_labels.hexdigest(), tuple(labels)),
+    )
+
+
+def _label_digest(face: Face) -> str:
+    """Short, as checkpoints keep that of every face."""
+    digest = sha256(face.xseg_mask or b"")
+    for polygon in face.polygons:
+        digest.update(bytes([polygon.include]) + polygon.points.tobytes() + b"/")
+    return digest.hexdigest()[:LABEL_DIGITS]
 
 
 def _refuse_many(where: str, unreadable: Mapping[str, str], number: int) -> None:
-    if len(unreadable) > MOST_UNREADABLE * number:
+    if len(unreadable) > MOST_LOST * number:
         raise BadInput(
             f"{where}: no usable face in {len(unreadable):,} of {count(number, 'picture')}: "
-            f"{first_names(list(unreadable), 8)}; take them out, or name another folder. The first: "
-            f"{next(iter(unreadable.values()))}"
+            f"{first_names(list(unreadable), 8)}; up to a tenth would be left out: take them out, or name another "
+            f"folder. The first: {next(iter(unreadable.values()))}"
         )
 
 

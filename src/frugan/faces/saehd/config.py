@@ -385,6 +385,8 @@ _OPTIONS: Mapping[str, Callable[[str], list[str]]] = MappingProxyType(
 )
 """Option -> what its value is here, where it is no field of the same name."""
 OPTION_NAMES: Mapping[str, str] = MappingProxyType(
-    {name: name for name in (*_OPTIONS, *LEFT_OUT)} | dict.fromkeys(("iterations", "iters", "iter"), "target_iter")
+    {name: name for name in (*_OPTIONS, *LEFT_OUT)}
+    | dict.fromkeys(("iterations", "iters", "iter"), "target_iter")
+    | {"bs": "batch_size"}
 )
 """Word for one of these options -> its name; fields of the same name are found without."""

@@ -5,6 +5,7 @@ Network and parameter names are the original's; `inter_AB` and the like follow f
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch import nn
 from frugan.contract.family import Dimension, Preliminary
 from frugan.contract.phase import Phase
 from frugan.contract.settings import DataSettings
+from frugan.faces.data.as_pictures import notice_of_faces
 from frugan.faces.data.face import FaceType, SampleSettings
 from frugan.faces.data.needs import FaceNeeds
 from frugan.faces.saehd.autoencoder import AutoencoderFamily, autoencoder, narrower_and_wider
@@ -82,6 +84,10 @@ class SAEHDFamily(AutoencoderFamily):
     def foreign_option(self, name: str, value: str) -> Sequence[str] | None:
         """Options of the original under its names, such as batch_size=8 and lr_dropout=y."""
         return option_words(name, value)
+
+    def notice(self, path: Path) -> str | None:
+        """Aligned faces are told of, and a DeepFaceLab workspace is refused: no recipe is chosen for faces."""
+        return notice_of_faces(path)
 
     def preliminary(self, objective: SAEHDObjective, data: DataSettings) -> Preliminary | None:
         """Pretraining, which the original calls so too."""

@@ -337,8 +337,13 @@ def check_agreement(trained: Trained, ours: OurSide, say: Say) -> None:
     for name, faces in ours.data(trained).items():
         if not isinstance(faces, Faceset):
             continue
-        if name in trained.trained_on and trained.trained_on[name] != faces.digest:
-            say(f"{name}: these are not the faces that the model was last trained on")
+        known = trained.trained_on.get(name)
+        if known is not None and known.digest != faces.digest:
+            changed = faces.label_digests.changed_since(known.labels) if faces.label_digests is not None else 0
+            if changed:
+                say(f"{name}: {changed:,} of {len(faces):,} faces have new masks or labels since the model was trained")
+            else:
+                say(f"{name}: these are not the faces that the model was last trained on")
         if isinstance(wanted := needs[name], FaceNeeds):
             _say_types(name, faces, wanted.samples.face_type, say)
         eyebrows |= {face.eyebrows_expand_mod for face in faces.faces}

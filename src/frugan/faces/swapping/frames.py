@@ -81,9 +81,7 @@ class Frame:
         if len(content):
             pixels = cv2.imdecode(content, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
         if pixels is None:
-            raise BadInput(
-                f"{shown(str(self.path))} cannot be decoded; extract it again, or take it out (what is done stays)"
-            )
+            raise BadInput(f"{shown(str(self.path))} cannot be decoded; extract it again, or take it out")
         return pixels
 
     def matrices(self, side: int, face_type: FaceType) -> list[NDArray[np.float32]]:

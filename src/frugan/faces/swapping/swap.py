@@ -39,6 +39,7 @@ class SwapResult:
     kept: int  # that were there already
     faces: int  # replaced
     anew: int  # of the swapped and copied ones, those that were there, with another picture, faces, model or settings
+    damaged: Mapping[str, str]  # name of each frame that cannot be read or cut -> why; the next call tries it again
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,7 @@ def swap_frames(
 ) -> SwapResult:
     """Write every frame with its faces replaced; frames without faces are copied, and those that are there stay.
 
-    Where a frame or its faces have changed since, it is made anew.
+    Where a frame or its faces have changed since, it is made anew. Damaged frames are not made, and end nothing.
 
     Args:
         source: run, checkpoint or weights of a face model.
@@ -231,14 +232,16 @@ def swap_frames(
                     with folder.making(frame) as path:
                         copy_frame(frame.path, path)
                     note()
-            _run(swapper, with_faces, folder, opened.provenance, workers, note)
+            damaged = _run(swapper, with_faces, folder, opened.provenance, workers, note)
         except KeyboardInterrupt:
             say(f"{out}: {folder.done:,} of {count(len(there), 'frame')} done; the same command goes on")
             raise
         finally:
             folder.note()
-    faces = sum(len(frame.faces) for frame in with_faces)
-    result = SwapResult(len(with_faces), len(left) - len(with_faces), kept, faces, anew)
+    swapped = [frame for frame in with_faces if frame.path.name not in damaged]
+    faces = sum(len(frame.faces) for frame in swapped)
+    anew -= len(folder.changed & damaged.keys())
+    result = SwapResult(len(swapped), len(left) - len(with_faces), kept, faces, anew, damaged)
     if result.copied:
         say(f"{count(result.copied, 'frame')} without aligned faces copied as they are")
     return result
@@ -258,24 +261,35 @@ def _run(
     about: Mapping[str, str],
     workers: int,
     note: Callable[[], None],
-) -> None:
-    """Threads read ahead and write behind; at most so many frames are held that all threads are busy."""
+) -> Mapping[str, str]:
+    """Threads read ahead and write behind; at most so many frames are held that all threads are busy.
+
+    Returns:
+        Name of each frame that is damaged -> why it was not made.
+    """
 
     def write(cut: _Cut, faces: list[SwappedFace]) -> None:
         with folder.making(cut.frame) as path:
             write_frame(path, swapper.compose(cut, faces), about)
 
     coming, waiting = iter(frames), 2 * workers
+    damaged: dict[str, str] = {}
     with ThreadPoolExecutor(workers, "frugan-swap") as pool:
-        reading: deque[Future[_Cut]] = deque()
+        reading: deque[tuple[Frame, Future[_Cut]]] = deque()
         writing: deque[Future[None]] = deque()
         try:
             while True:
                 while len(reading) < waiting and (frame := next(coming, None)) is not None:
-                    reading.append(pool.submit(swapper.cut, frame))
+                    reading.append((frame, pool.submit(swapper.cut, frame)))
                 if not reading:
                     break
-                cut = reading.popleft().result()
+                frame, coming_cut = reading.popleft()
+                try:
+                    cut = coming_cut.result()
+                except BadInput as error:  # of this frame alone
+                    damaged[frame.path.name] = str(error)
+                    note()
+                    continue
                 writing.append(pool.submit(write, cut, swapper.faces(cut)))
                 while len(writing) > waiting:
                     writing.popleft().result()
@@ -286,6 +300,7 @@ def _run(
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
+    return damaged
 
 
 @contextmanager

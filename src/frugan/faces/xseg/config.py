@@ -62,7 +62,8 @@ class XSegObjective(Settings):
 
 
 OPTION_NAMES: Mapping[str, str] = MappingProxyType(
-    {"batch_size": "batch_size"} | dict.fromkeys(("target_iter", "iterations", "iters", "iter"), "training.duration")
+    dict.fromkeys(("batch_size", "bs"), "batch_size")
+    | dict.fromkeys(("target_iter", "iterations", "iters", "iter"), "training.duration")
 )
 """Word for an option of DeepFaceLab's -> what is to be typed; the original has none for how long it trains."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from frugan.contract.data import SourceOptions, Workers
+from frugan.contract.data import LabelDigests, SourceOptions, Workers
 from frugan.contract.settings import DataSettings
 from frugan.errors import BadInput
 from frugan.faces.data.face import FaceType
@@ -152,5 +152,14 @@ def _joined(first: Faceset, other: Faceset) -> Faceset:
         first.path,
         (*first.places, *other.places),
         (*first.passed_over, *other.passed_over),
+        first.damaged | other.damaged,
         (*first.notes, *other.notes),
+        _joined_labels(first.label_digests, other.label_digests),
     )
+
+
+def _joined_labels(first: LabelDigests | None, other: LabelDigests | None) -> LabelDigests | None:
+    if first is None or other is None:
+        return None
+    without = sha256(f"{first.without}/{other.without}".encode()).hexdigest()
+    return LabelDigests(without, (*first.each, *other.each))
