@@ -12,6 +12,7 @@ from PIL import Image
 
 from frugan.engine.run.events import EventLog
 from frugan.engine.run.run_folder import RunFolder
+from frugan.metrics.provenance import ALIKE, AS_REAL
 from frugan.page.latents import Latents
 from frugan.page.pictures import Thumbnails, columns_of, rows_of
 from frugan.page.runs import TAIL_BYTES, NoRun, Runs
@@ -131,7 +132,8 @@ def test_an_imported_model_has_not_ended_by_itself(tmp_path: Path) -> None:
     assert "Ended" in page_of([tmp_path / "faces"])
 
 
-def test_scores_of_evaluate_count_as_those_of_the_training(tmp_path: Path) -> None:
+@pytest.mark.parametrize("classes", [ALIKE, AS_REAL])
+def test_scores_of_evaluate_count_as_those_of_the_training(tmp_path: Path, classes: str) -> None:
     """Of the newest weights that have any; what was made of few classes or with a truncation is not the run's."""
     runs, run = Runs(tmp_path), begun_run(tmp_path / "run", 30)
     with EventLog(run / "events.jsonl") as log:
@@ -142,7 +144,9 @@ def test_scores_of_evaluate_count_as_those_of_the_training(tmp_path: Path) -> No
     assert runs.glance("run")["score"] == "told from real pictures 90 times in 100"
     alone = json.loads(taken(30, 5.0, control="two-sample sees a blur of 2 pixels", blind="pr"))
     alone["scores"] = {"two_sample": 0.75}
-    lines = [of_first, json.dumps(alone) + "\n", taken(30, 7.25), taken(30, 1.0, truncation=0.5)]
+    alone["provenance"]["classes"] = classes
+    of_few = [taken(30, 1.0, truncation=0.5), taken(30, 1.0, classes="0,3")]
+    lines = [of_first, json.dumps(alone) + "\n", taken(30, 7.25, classes=classes), *of_few]
     RunFolder(run).scores.write_text("".join(lines), "utf-8")
     view = runs.view("run")
     assert view["score"] == "told from real pictures 75 times in 100"

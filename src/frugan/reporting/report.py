@@ -17,7 +17,7 @@ from frugan.engine.run.owners import Owners
 from frugan.engine.run.run_folder import RunFolder
 from frugan.errors import BadInput, checked
 from frugan.files import atomic_file, read_json
-from frugan.metrics.provenance import ALIKE, NONE, REAL, SAME, Measured, Provenance
+from frugan.metrics.provenance import ALIKE, AS_REAL, NONE, REAL, SAME, Measured, Provenance
 from frugan.metrics.scores import half_width, low_recall
 from frugan.reporting.grids import GRID_KEYWORD, ROWS_KEYWORD
 from frugan.reporting.run_report import Charts, Curve, Picture, RunView, add_floor, render, score_in_words
@@ -61,7 +61,8 @@ def evaluated(file: Path) -> list[dict[str, Any]]:
     for values in read_events(file) if file.is_file() else ():
         with suppress(LookupError, TypeError, ValueError, AttributeError, OverflowError):  # of another version
             of = Provenance.from_json(values["provenance"])
-            if not of.is_of_real and (of.truncation, of.psi, of.classes) == (1.0, 1.0, "all"):
+            is_whole = of.classes in (ALIKE, AS_REAL) and (of.truncation, of.psi) == (1.0, 1.0)
+            if is_whole and not of.is_of_real:
                 found.append({"step": of.step, "scores": dict(values["scores"]), "provenance": values["provenance"]})
     return found[::-1]
 
