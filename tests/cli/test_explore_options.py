@@ -37,7 +37,7 @@ def test_a_picture_is_projected_and_changed(frugan: Frugan, weights: Path, tmp_p
     words = ["--out", str(tmp_path / "mine"), "--project", str(tmp_path / "me.png"), "--steps", "3", "--space", "w+"]
     found = frugan("sample", str(weights), *words, "--device", "cpu", "--json")
     assert found.returncode == 0, found.stderr
-    assert "(features: small), in w+ after 3 steps" in found.stderr
+    assert "; features: small), in w+ after 3 steps" in found.stderr
     sheet, latents = json.loads(found.stdout)
     assert Path(sheet).is_file()
     words = ["--out", str(tmp_path / "moved"), "--latents", latents, "--directions", "sefa", "--move", "sefa-1=-2"]

@@ -167,6 +167,8 @@ def test_all_share_the_optimizers_state_or_none(of_64_groups: str) -> None:
         ("rtx3060", None, ("rtx3060", 1)),
         ("GTX1080Tix2", None, ("GTX1080Ti", 2)),
         ("rtx9999", None, ("rtx9999", 1)),
+        ("gtx970", None, ("gtx970", 1)),
+        ("微星 RTX 3060 12Gx2", None, ("微星 RTX 3060 12G", 2)),
     ],
 )
 def test_cards_are_read(card: str | None, gpus: int | None, cards: tuple[str | None, int]) -> None:

@@ -41,7 +41,9 @@ def parse_cards(card: str | None, gpus: int | None, link: str | None = None) -> 
             "--card gtx-1080x12: the slowest kind says how long a step takes, the smallest what fits; in training, "
             "--shares gives each rank its part of the batch"
         )
-    counted = None if card is None or is_known(card) else _COUNTED.fullmatch(card.strip())
+    counted = None if card is None else _COUNTED.fullmatch(card.strip())
+    if counted is not None and is_known(counted[0]) and not is_known(counted[1]):
+        counted = None  # gtx970 is one
     name, count = (card, gpus or 1) if counted is None else (counted[1], int(counted[2]))
     if count < 1:
         raise BadInput(f"--card {card}: expected at least one of them, or leave it out")

@@ -191,8 +191,7 @@ def test_precision_of_pixels_says_little_where_pictures_are_told_from_real_ones(
     of = replace(PROVENANCE, network="pixels", samples=500, real=322, rows=322, neighbours=161)
     scores = {"recall": 0.61, "recall_real": 0.8, "two_sample": 0.97}
     text = card_text(replace(FACTS, scores=(Scored(scores, of),)), "")
-    width = proportion_half_width(0.61, 161)
-    value = f"0.61 ± {width:.2g} (real pictures 0.8; says little yet)"
+    value = f"0.610 ± {proportion_half_width(0.61, 161):.3f} (real pictures 0.8; says little yet)"
     assert f"| recall (1 at best) | {value} | 400 | 161 | 161 of 322 real pictures of " in text
     sentence = "tells more than 80 in 100 pictures from real ones, precision and\nrecall of pixels say little yet"
     assert sentence in text
