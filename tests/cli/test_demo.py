@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cli.calling import Frugan
-from frugan.cli.output import program
+from frugan.cli.output import command_word, program
 from frugan.training import demo
 from frugan.training.run import TrainingResult
 from sampling.generators import MODELS, write
@@ -61,3 +61,14 @@ def test_commands_to_go_on_with_work_in_the_shell_that_typed_it(
     monkeypatch.setattr(sys, "argv", ["/somewhere/frugan/__main__.py", "demo"])
     monkeypatch.setattr(sys, "executable", str(called.parent / "python"))
     assert program() == ".venv/bin/python -m frugan"
+
+
+def test_commands_on_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launcher says its name without .exe there, and PowerShell takes a first word in quotes for text."""
+    (tmp_path / "frugan.EXE").write_bytes(b"")
+    monkeypatch.setattr("shutil.which", lambda _: str(tmp_path / "frugan.EXE"))
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "frugan"), "demo"])
+    assert program() == "frugan"
+    assert command_word(r".venv\Scripts\frugan", on_windows=True) == r".venv\Scripts\frugan"
+    assert command_word(r"C:\my tools\frugan", on_windows=True) == r'& "C:\my tools\frugan"'
+    assert command_word("my tools/frugan", on_windows=False) == "'my tools/frugan'"

@@ -104,7 +104,8 @@ def test_pictures_are_looked_at_for_a_recipe(frugan: Frugan, tmp_path: Path) -> 
     assert "of 16 bits" not in known.stdout
     assert "grey:" not in known.stdout
     for words, message in (
-        (("saehd-demo-64", "--data", str(tmp_path)), "one set of pictures, and this recipe takes src and dst"),
+        (("saehd-demo-64", "--data", str(tmp_path)), "this recipe takes src and dst: leave --data out"),
+        (("saehd-demo-64", "--data", str(tmp_path / "gone")), "gone: does not exist"),
         (("biggan-small-32", "--data", f"src={tmp_path}"), "this recipe takes images, not src"),
     ):
         refused = frugan("plan", *words)

@@ -1,6 +1,7 @@
 """Output of commands: messages on stderr and tables for people, JSON on stdout for programs."""
 
 import json
+import os
 import shlex
 import shutil
 import sys
@@ -26,12 +27,21 @@ def say(line: str) -> None:
 def program() -> str:
     """Return what to type for this program in the shell that started it: `frugan` where the shell finds it."""
     called = Path(sys.argv[0]).absolute()
+    on_windows = os.name == "nt"
     if called.name == "__main__.py":
-        return f"{shlex.quote(_from_here(Path(sys.executable)))} -m frugan"
-    found = shutil.which("frugan")
-    if found is not None and Path(found).samefile(called):
+        return f"{command_word(_from_here(Path(sys.executable)), on_windows=on_windows)} -m frugan"
+    found = None if (name := shutil.which("frugan")) is None else Path(name)
+    # a launcher on Windows ends in .exe, and says its name without that
+    if found is not None and found.stem == called.stem and found.parent.samefile(called.parent):
         return "frugan"
-    return shlex.quote(_from_here(called))
+    return command_word(_from_here(called), on_windows=on_windows)
+
+
+def command_word(path: str, *, on_windows: bool) -> str:
+    """Return a program's path as the first word of a command; PowerShell calls no program in quotes but with an &."""
+    if not on_windows:
+        return shlex.quote(path)
+    return f'& "{path}"' if " " in path else path
 
 
 def _from_here(path: Path) -> str:

@@ -463,7 +463,12 @@ def lines_beside(recipe: Recipe, data: str | Path, progress: Progress | None = N
     """
     need = next(iter(recipe.sources.values()))
     if len(recipe.sources) != 1 or not isinstance(need, PictureNeeds):
-        raise BadInput(f"--data {data}: one set of pictures, and this recipe takes {' and '.join(recipe.sources)}")
+        if not Path(data).exists():
+            raise BadInput(f"--data {data}: does not exist; check the path")
+        raise BadInput(
+            f"--data {data}: plans look at one set of pictures, and this recipe takes {' and '.join(recipe.sources)}: "
+            "leave --data out, the plan is the same; training says what it leaves out of them"
+        )
     facts = look_at(local_path(data), progress, background(recipe.data.background), recipe.data.range)
     lines = [*facts.left_out, f"pictures: {facts}", *facts.duplicate_lines, *_enlarged_lines(facts, recipe)]
     if need.channels == 3 and facts.grey and "channels" in type(recipe.networks).model_fields:
