@@ -313,6 +313,19 @@ def taken(step: int, fid: float, others: Mapping[str, float] | None = None, **pr
     return json.dumps({"scores": scores, "by_class": {}, "provenance": of | provenance, "warnings": warnings}) + "\n"
 
 
+def test_a_score_that_was_left_out_is_no_warning_once_it_is_taken(tmp_path: Path) -> None:
+    """At the same step: of other weights it says nothing."""
+    file, few = tmp_path / "scores.jsonl", json.loads(taken(10, 9.0, blind="dc"))
+    few["warnings"] = ["density and coverage by pixels: blind, so they are left out", "recall is far below precision"]
+    at_first, measured = json.dumps(few) + "\n", {"density": 0.2, "coverage": 0.2}
+    warned = [f"evaluate, step 10: {line}" for line in few["warnings"]]
+    for later, over in ((taken(20, 9.0, measured), 0), (taken(10, 9.0), 0), (taken(10, 9.0, measured), 1)):
+        file.write_text(at_first + later, "utf-8")
+        assert list(taken_scores(file)[1]) == warned[over:]
+    file.write_text(taken(10, 9.0, measured) + at_first, "utf-8")
+    assert list(taken_scores(file)[1]) == warned
+
+
 def test_each_score_stands_in_a_row_with_what_it_was_measured_with(tmp_path: Path) -> None:
     file = tmp_path / "scores.jsonl"
     others = {"precision": 0.5, "f_score": 0.5, "ppl": 40.0, "two_sample": 0.75}

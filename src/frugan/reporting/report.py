@@ -19,6 +19,7 @@ from frugan.errors import BadInput, checked
 from frugan.files import atomic_file, read_json
 from frugan.metrics.provenance import ALIKE, AS_REAL, NONE, REAL, SAME, Measured, Provenance
 from frugan.metrics.scores import half_width, low_recall
+from frugan.progress import METRIC_OF
 from frugan.reporting.grids import GRID_KEYWORD, ROWS_KEYWORD
 from frugan.reporting.run_report import Charts, Curve, Picture, RunView, add_floor, render, score_in_words
 from frugan.reporting.standing import headlines, note, of_newest, origin, sentence
@@ -31,7 +32,8 @@ MOST_ROWS = 30
 def taken_scores(file: Path) -> tuple[tuple[dict[str, str], ...], tuple[str, ...]]:
     """Rows by column name, oldest first, and the warnings that came with them; a repeated measurement counts once.
 
-    Scores that were measured at once with other pictures, or judged by something else, have rows of their own.
+    Scores that were measured at once with other pictures, or judged by something else, have rows of their own. A
+    warning that some were left out is over where a later measurement of the same step has taken them.
 
     Args:
         file: lines of JSON, as `save_evaluations` writes them; lines that cannot be read are passed over.
@@ -43,8 +45,15 @@ def taken_scores(file: Path) -> tuple[tuple[dict[str, str], ...], tuple[str, ...
             key = json.dumps(values["provenance"], sort_keys=True)
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
             continue  # of another version
+        at, taken = _at(values["provenance"]), {METRIC_OF.get(name) for name in values["scores"]} - {None}
+        if taken:
+            for other, (earlier, lines) in rows.items():
+                blind = set(str(json.loads(other).get("blind", NONE)).split(",")) - {NONE}
+                if blind and blind <= taken:
+                    over = [line for line in lines if LEFT_OUT in line and line.startswith(f"evaluate, {at}: ")]
+                    rows[other] = (earlier, tuple(line for line in lines if line not in over))
         rows.pop(key, None)
-        rows[key] = (found, tuple(f"evaluate, {_at(values['provenance'])}: {line}" for line in warnings))
+        rows[key] = (found, tuple(f"evaluate, {at}: {line}" for line in warnings))
     newest = list(rows.values())[-MOST_ROWS:]
     return tuple(row for found, _ in newest for row in found), tuple(line for _, lines in newest for line in lines)
 
