@@ -85,12 +85,13 @@ def test_events_become_charts() -> None:
     events = [
         step(1, singular_values=values, carried=state),
         step(2),
-        {"event": "metrics", "step": 2, "scores": {"fid": 3.0}},
+        {"event": "metrics", "step": 2, "scores": {"fid": 3.0, "two_sample": 0.9}},
     ]
     others = list(charts.read([*events, {"event": "step", "step": "x"}, {"event": "choice", "line": "a"}]))
     assert [event["event"] for event in others] == ["metrics", "choice"]
     shown = charts.finish()
-    assert (next(iter(shown)), list(shown)[-1]) == ("Score: FID, lower is better", LOSS)
+    scores = ["Score: two-sample, lower is better, 0.5 at best", "Score: FID, lower is better"]
+    assert (list(shown)[:2], list(shown)[-1]) == (scores, LOSS)
     assert shown[LOSS]["real pictures"].values == [1.0, 1.0]
     assert shown[LOSS]["generated pictures"].values == []
     assert sorted(shown["Largest singular values"]) == sorted(f"layer{i}" for i in range(12, 20))

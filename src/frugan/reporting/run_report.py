@@ -310,8 +310,9 @@ class Charts:
 
 
 def _order(title: str) -> tuple[int, str]:
-    """Scores first, losses last: a person cannot tell from them how good pictures are."""
-    first = ("Score", "Images", "Seconds", "Memory", "Card busy", "Card", "Learning", "Gradient", "Skipped", "Largest")
+    """Scores first, losses last: a person cannot tell from them how good pictures are. Others flatter young pictures."""
+    scores = ("Score: two-sample", "Score")
+    first = (*scores, "Images", "Seconds", "Memory", "Card busy", "Card", "Learning", "Gradient", "Skipped", "Largest")
     if title.startswith("Loss "):
         return len(first) + 1, title
     return next((i for i, start in enumerate(first) if title.startswith(start)), len(first)), title
