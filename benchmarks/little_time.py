@@ -1,7 +1,7 @@
 """What might make more of little time from the weights that ship, at 32 pixels: as many seconds of a core for each.
 
     python benchmarks/little_time.py features FEATURES.safetensors [--minutes 3.5]
-    python benchmarks/little_time.py run RESULT.json [--features FEATURES.safetensors] [--variants NAME,...]
+    python benchmarks/little_time.py run RESULT.json [--features FEATURES.safetensors] [--variants "NAME;..."]
         [--sets NAME,...] [--seconds 150] [--pace SECONDS] [--seed 0] [--archives DIR]
 
 `features` trains a small network to tell kinds of drawn pictures apart, and what is on them; three kinds are left out,
@@ -333,12 +333,38 @@ def _made(networks: Networks, micro: MicroBatch) -> Tensor:
     return cast(Tensor, generator(micro.draws["z"], generator.embed(_labels(micro))))
 
 
+def _rates(times: float, networks: str = "DG") -> tuple[str, ...]:
+    """Words for so many times the recipe's rates."""
+    recipe = load_recipe(RECIPE)
+    fields = product(networks, ("learning_rate", "final_learning_rate"))
+    return tuple(
+        f"optimizers.{name}.{field}={times * getattr(recipe.optimizers[name], field):g}" for name, field in fields
+    )
+
+
+def _batch(size: int) -> tuple[str, ...]:
+    return (f"training.batch={size}", f"training.normalisation_batch={size}")
+
+
+def _gamma(weight: float) -> tuple[str, ...]:
+    return (f"objective.r1_gamma={weight}",)
+
+
 VARIANTS = {
     "today's": Variant(),
     "heads beside D": Variant(heads=0.5),
     "skip-layer excitation": Variant(excited=True),
-    "D's rate 0.4 times": Variant(("optimizers.D.learning_rate=4e-4", "optimizers.D.final_learning_rate=1.1e-4")),
-    "batch 16": Variant(("training.batch=16", "training.normalisation_batch=16")),
+    "D's rate 0.4 times": Variant(_rates(0.4, "D")),
+    "rates twice": Variant(_rates(2)),
+    "gamma 2": Variant(_gamma(2)),
+    "batch 16": Variant(_batch(16)),
+    "batch 16, rates 1.5 times": Variant((*_batch(16), *_rates(1.5))),
+    "batch 16, G's rate twice": Variant((*_batch(16), *_rates(2, "G"))),
+    "batch 16, gamma 0.1": Variant((*_batch(16), *_gamma(0.1))),
+    "batch 16, gamma 2": Variant((*_batch(16), *_gamma(2))),
+    "batch 16, gamma 8": Variant((*_batch(16), *_gamma(8))),
+    "batch 16, gamma 4, G's rate twice": Variant((*_batch(16), *_gamma(4), *_rates(2, "G"))),
+    "batch 8, gamma 2": Variant((*_batch(8), *_gamma(2))),
 }
 
 
@@ -389,7 +415,7 @@ def main() -> None:
     running = commands.add_parser("run")
     running.add_argument("result", type=Path)
     running.add_argument("--features", type=Path)
-    running.add_argument("--variants", default=",".join(VARIANTS))
+    running.add_argument("--variants", default=";".join(VARIANTS), help="several with ; between them")
     running.add_argument("--sets", default="icons")
     running.add_argument("--seconds", type=float, default=150, help="of one core")
     running.add_argument("--pace", type=float, help="CPU seconds of a step; default: it is timed")
@@ -401,7 +427,7 @@ def main() -> None:
         return
     features = None if given.features is None else load_features(given.features)
     entries: list[dict[str, Any]] = json.loads(given.result.read_text("utf-8")) if given.result.is_file() else []
-    for of, name in product(given.sets.split(","), given.variants.split(",")):
+    for of, name in product(given.sets.split(","), given.variants.split(";")):
         asked = {"variant": name, "set": of, "seconds": given.seconds, "seed": given.seed}
         if any(asked.items() <= entry.items() for entry in entries):
             continue
