@@ -135,7 +135,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "two cards": two_cards,
     "many cards": many_cards,
     "face memory": face_memory,
-    "cards in chinese": partial(cards, ("显卡容量", "可用显存 GiB")),
+    "cards in chinese": partial(cards, ("显存容量", "可用显存 GiB")),
     "face memory in chinese": partial(face_memory, "fp16 或 bf16"),
 }
 

@@ -310,7 +310,7 @@ class Charts:
 
 
 def _order(title: str) -> tuple[int, str]:
-    """Scores first, those of a judge before those that flatter; losses last, as they do not say how good pictures are."""
+    """Scores first, those of a judge before those that flatter; losses last: they do not say how good pictures are."""
     scores = ("Score: two-sample", "Score")
     first = (*scores, "Images", "Seconds", "Memory", "Card busy", "Card", "Learning", "Gradient", "Skipped", "Largest")
     if title.startswith("Loss "):
