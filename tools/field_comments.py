@@ -1,0 +1,28 @@
+"""Extension of griffe for the docs: what a comment beside or above a field says is the field's description there."""
+
+import ast
+from typing import Any
+
+from griffe import Attribute, Docstring, Extension, ObjectNode
+
+
+class FieldComments(Extension):
+    """Fields of classes get the comment of their line, or those above it, as docstring."""
+
+    def on_attribute_instance(self, *, node: ast.AST | ObjectNode, attr: Attribute, **kwargs: Any) -> None:
+        """Called by griffe once a field has been read."""
+        if attr.docstring is None and attr.lineno is not None and attr.parent is not None and attr.parent.is_class:
+            lines = attr.filepath.read_text("utf-8").splitlines()
+            said = comment_of(lines, attr.lineno - 1, (attr.endlineno or attr.lineno) - 1)
+            attr.docstring = Docstring(said, parent=attr, lineno=attr.lineno) if said else None
+
+
+def comment_of(lines: list[str], first: int, last: int) -> str:
+    """Comment at the end of what stands in lines `first` to `last`, or else in the lines above it; empty: none."""
+    _, mark, beside = lines[last].rpartition("  # ")
+    if mark:
+        return beside
+    above = first
+    while above and lines[above - 1].lstrip().startswith("# "):
+        above -= 1
+    return " ".join(line.lstrip().removeprefix("# ") for line in lines[above:first])
