@@ -35,7 +35,7 @@ FAULTS = (
     Fault(
         "transparent pictures are not seen to be",
         "data/facts.py",
-        "bool(picture.info.get(TRANSPARENT))",
+        "bool(info.get(TRANSPARENT))",
         "False",
         "data/test_facts.py",
     ),
