@@ -116,8 +116,8 @@ def _options_with(name: str, hints: Mapping[str, Any]) -> str | None:
     for parameter, wanted in hints.items():
         for kind in get_args(wanted):
             options = fields(kind) if is_dataclass(kind) else ()
-            needless = all(each.default is not MISSING or each.default_factory is not MISSING for each in options)
-            if needless and name in {each.name for each in options}:
+            needless = all(option.default is not MISSING or option.default_factory is not MISSING for option in options)
+            if needless and name in {option.name for option in options}:
                 assert isinstance(kind, type)
                 return f"{parameter}=frugan.{kind.__name__}({name}"
     return None

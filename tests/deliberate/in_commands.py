@@ -232,7 +232,7 @@ FAULTS = (
     ),
     Fault(
         "12 bits in files of 16 are black without a word",
-        "data/survey.py",
+        "data/pixel_lines.py",
         "if not largest or used > 65535 // 2:",
         "if True:",
         "data/test_prepare.py -k hardly_used",

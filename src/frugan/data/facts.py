@@ -14,6 +14,7 @@ from frugan.data.formats.decoding import BLACK, LARGEST, TRANSPARENT, WHITE, Bac
 from frugan.data.formats.detect import open_source
 from frugan.data.formats.picture_set import PictureSet
 from frugan.data.formats.source import Source, Unreadable
+from frugan.data.pixel_lines import range_lines
 from frugan.data.survey import (
     Fitting,
     Progress,
@@ -21,7 +22,6 @@ from frugan.data.survey import (
     few_small,
     in_order,
     left_out_lines,
-    range_lines,
     refuse_bad,
     smallest_names,
     survey,

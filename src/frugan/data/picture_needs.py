@@ -26,9 +26,10 @@ from frugan.data.formats.set_file import PICTURES_FILE, Origin, is_prepared, rea
 from frugan.data.formats.source import Source, Unreadable, closed_on_failure
 from frugan.data.in_place import open_in_place
 from frugan.data.parts import refuse_too_few
+from frugan.data.pixel_lines import range_lines
 from frugan.data.prepare import fingerprint, kept_before, mend_block, prepare
 from frugan.data.run_data import as_in_run
-from frugan.data.survey import Fitting, Progress, fitting_lines, kept_lines, range_lines, source_lines, survey
+from frugan.data.survey import Fitting, Progress, fitting_lines, kept_lines, source_lines, survey
 from frugan.errors import BadInput
 from frugan.wording import first_names, shown
 

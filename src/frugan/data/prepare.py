@@ -34,6 +34,7 @@ from frugan.data.formats.set_file import (
     write_set_file,
 )
 from frugan.data.formats.source import Source, Unreadable, is_picture_name
+from frugan.data.pixel_lines import blank_lines, grey_lines
 from frugan.data.survey import (
     Fit,
     FittedPictures,
@@ -41,8 +42,6 @@ from frugan.data.survey import (
     PreparationReport,
     Progress,
     Resample,
-    blank_lines,
-    grey_lines,
     kept_lines,
     report_of,
 )

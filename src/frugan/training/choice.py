@@ -20,7 +20,8 @@ from frugan.data.formats.picture_set import PictureSet
 from frugan.data.formats.source import local_path
 from frugan.data.parts import trained_on
 from frugan.data.picture_needs import PictureNeeds
-from frugan.data.survey import Fitting, colour_name
+from frugan.data.pixel_lines import colour_name
+from frugan.data.survey import Fitting
 from frugan.engine.durations import Duration
 from frugan.errors import BadInput
 from frugan.families import families
