@@ -199,7 +199,7 @@ def _refuse_beside_recipe(recipe: str, options: dict[str, str | None]) -> None:
 def _look_at(recipe: str, fields: list[str], data: str, *, quiet: bool) -> None:
     """Print what is found of pictures for a recipe, or refuse those that do not go with it."""
     from frugan.recipe.loading import load_recipe
-    from frugan.training.choice import lines_beside
+    from frugan.training.picture_lines import lines_beside
 
     named = named_paths([data])
     loaded = load_recipe(recipe, fields)

@@ -11,7 +11,8 @@ from frugan.data.formats.picture_set import PictureSet, relabelled
 from frugan.data.formats.source import local_path
 from frugan.data.run_data import other_classes, spoilt_by_change
 from frugan.errors import BadInput
-from frugan.evaluation.scorer import EvaluationOptions, features_of
+from frugan.evaluation.feature_scores import features_of
+from frugan.evaluation.scorer import EvaluationOptions
 from frugan.metrics.feature_network import FeatureNetwork
 from frugan.metrics.inception import TORCHVISION
 from frugan.metrics.moments_file import FileMoments, read_moments

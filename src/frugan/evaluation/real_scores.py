@@ -20,6 +20,7 @@ from frugan.errors import BadInput, checked
 from frugan.evaluation.class_shares import have_other_shares
 from frugan.evaluation.compared import HELD_OUT, Compared, are_unseen_digits, compared_with, described, unseen_digits
 from frugan.evaluation.feature_collector import GatheredFeatures
+from frugan.evaluation.feature_scores import NEED_ROWS, features_of, measurable, measured, too_few
 from frugan.evaluation.judged import PixelTest, TwoSampleTest
 from frugan.evaluation.reference import (
     FEATURES_AT_ONCE,
@@ -29,18 +30,7 @@ from frugan.evaluation.reference import (
     network_for,
 )
 from frugan.evaluation.reference_file import pictures_at
-from frugan.evaluation.scorer import (
-    NEED_ROWS,
-    UNSEEN_BY_THE_DEMO,
-    WITHOUT_REAL,
-    Evaluation,
-    EvaluationOptions,
-    check_metrics,
-    features_of,
-    measurable,
-    measured,
-    too_few,
-)
+from frugan.evaluation.scorer import UNSEEN_BY_THE_DEMO, WITHOUT_REAL, Evaluation, EvaluationOptions, check_metrics
 from frugan.metrics.feature_network import FeatureNetwork, Features, RowStore, temporary_rows
 from frugan.metrics.provenance import NONE, REAL, Provenance
 from frugan.metrics.scores import Moments, StreamingInceptionScore, StreamingMoments
