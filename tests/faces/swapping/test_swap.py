@@ -477,3 +477,14 @@ def test_a_damaged_frame_is_named_at_the_end_and_tried_again(
     result = swap_frames(weights, mine, aligned, out, device="cpu", say=_quiet)
     assert (result.swapped, result.kept, result.damaged) == (1, FACES + EMPTY - 1, {})
     assert len(stamps(out)) == FACES + EMPTY + 1
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_jpeg_frame_without_its_last_bytes_is_damaged(tmp_path: Path, lost: int) -> None:
+    content = cv2.imencode(".jpg", np.zeros((64, 64, 3), np.uint8))[1].tobytes()
+    path = tmp_path / "00001.jpg"
+    path.write_bytes(content[:-lost])
+    with pytest.raises(BadInput, match=r"00001\.jpg is cut off"):
+        Frame(0, path, ()).picture()
+    path.write_bytes(content + b"what a camera adds")
+    assert Frame(0, path, ()).picture().shape == (64, 64, 3)

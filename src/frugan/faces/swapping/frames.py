@@ -18,7 +18,7 @@ from PIL.PngImagePlugin import PngInfo
 from frugan.errors import BadInput
 from frugan.faces.data.dfl_jpeg import read_face_jpeg
 from frugan.faces.data.face import LANDMARKS, Face, FaceType
-from frugan.faces.data.faceset import Faceset
+from frugan.faces.data.faceset import Faceset, refuse_cut_off
 from frugan.faces.data.geometry import alignment_matrix, opencv
 from frugan.files import atomic_file, read_json, write_flushed
 from frugan.progress import Say
@@ -74,12 +74,13 @@ class Frame:
         """
         cv2 = opencv()
         try:
-            content = np.frombuffer(self.path.read_bytes(), np.uint8)
+            content = self.path.read_bytes()
         except OSError as error:
             raise BadInput(f"{shown(str(self.path))} cannot be read: {error.strerror}") from error
+        refuse_cut_off(io.BytesIO(content), 0, len(content), shown(str(self.path)))
         pixels: NDArray[np.uint8] | None = None
-        if len(content):
-            pixels = cv2.imdecode(content, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+        if content:
+            pixels = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
         if pixels is None:
             raise BadInput(f"{shown(str(self.path))} cannot be decoded; extract it again, or take it out")
         return pixels
