@@ -2,7 +2,7 @@
 
     python benchmarks/little_time.py features FEATURES.safetensors [--minutes 3.5]
     python benchmarks/little_time.py run RESULT.json [--features FEATURES.safetensors] [--variants "NAME;..."]
-        [--sets NAME,...] [--seconds 150] [--pace SECONDS] [--seed 0] [--archives DIR]
+        [--sets NAME,...] [--seconds 150] [--pace SECONDS] [--seed 0] [--archives DIR] [--init FILE]
 
 `features` trains a small network to tell kinds of drawn pictures apart, and what is on them; three kinds are left out,
 to measure on them. `run` times a step of each variant that a result lacks, and trains it for as many as fit; schedules
@@ -350,6 +350,27 @@ def _gamma(weight: float) -> tuple[str, ...]:
     return (f"objective.r1_gamma={weight}",)
 
 
+def _average(share: float) -> tuple[str, ...]:
+    return (f"ema.run_share={share}",)
+
+
+def _momentum(beta1: float, networks: str = "DG") -> tuple[str, ...]:
+    return (*_average(0.1), *(f"optimizers.{name}.beta1={beta1}" for name in networks))
+
+
+STRONGER = (*_batch(16), *_gamma(2))
+BESIDE = {
+    "average over a tenth": _average(0.1),
+    "average over a twentieth": _average(0.05),
+    "rates to a tenth": (*_average(0.1), *(f"optimizers.{name}.final_learning_rate=1e-4" for name in "GD")),
+    "D's rate half": (*_average(0.1), *_rates(0.5, "D")),
+    "G's beta1 0.5": _momentum(0.5, "G"),
+    "G's beta1 0.5, D's rate half": (*_momentum(0.5, "G"), *_rates(0.5, "D")),
+    "G's beta1 0.8": _momentum(0.8, "G"),
+    "beta1 0.5": _momentum(0.5),
+}
+"""Tried beside batches of 16 and an R1 of 2, from the third on with the average that frugan's choice takes."""
+
 VARIANTS = {
     "today's": Variant(),
     "heads beside D": Variant(heads=0.5),
@@ -365,26 +386,36 @@ VARIANTS = {
     "batch 16, gamma 8": Variant((*_batch(16), *_gamma(8))),
     "batch 16, gamma 4, G's rate twice": Variant((*_batch(16), *_gamma(4), *_rates(2, "G"))),
     "batch 8, gamma 2": Variant((*_batch(8), *_gamma(2))),
+    **{f"batch 16, gamma 2, {name}": Variant((*STRONGER, *words)) for name, words in BESIDE.items()},
+    "batch 8, gamma 2, average over a tenth": Variant((*_batch(8), *_gamma(2), *_average(0.1))),
 }
 
 
-def trained(variant: Variant, features: Features | None, fit: PictureSet, steps: int, seed: int, run: Path) -> float:
-    """Train from the weights that ship; CPU seconds, start-up included."""
+def trained(
+    variant: Variant, features: Features | None, fit: PictureSet, steps: int, seed: int, run: Path, init: str = RECIPE
+) -> float:
+    """Train from the weights that ship, or from others; CPU seconds, start-up included.
+
+    Raises:
+        SystemExit: it was stopped.
+    """
     words = [f"training.seed={seed}", f"training.duration={steps} steps", "saving.report_every=20 steps"]
     words += ["saving.snapshot_every=1000000 steps", "saving.checkpoint_every=1000000 steps"]
     recipe = load_recipe(RECIPE, [*words, f"networks.classes={len(fit.class_names)}", *variant.words])
     torch.manual_seed(seed + 11)  # of what heads see: frugan itself draws nothing from this stream
     began = time.process_time()
     with variant.in_place(features):
-        train(
+        result = train(
             recipe,
             {"images": fit},
             run,
-            init=RECIPE,
+            init=init,
             init_classes=CLASSES_OF_SHIPPED,
             options=TrainingOptions(device="cpu"),
             say=quiet,
         )
+    if not result.finished:
+        raise SystemExit(f"stopped at step {result.step}: it is not counted")
     return time.process_time() - began
 
 
@@ -421,6 +452,7 @@ def main() -> None:
     running.add_argument("--pace", type=float, help="CPU seconds of a step; default: it is timed")
     running.add_argument("--seed", type=int, default=0)
     running.add_argument("--archives", type=Path, help="folder with the packages that some sets are in")
+    running.add_argument("--init", type=Path, help="weights to start from; default: those that ship")
     given = parser.parse_args()
     if given.command == "features":
         train_features(given.out, given.minutes)
@@ -429,6 +461,7 @@ def main() -> None:
     entries: list[dict[str, Any]] = json.loads(given.result.read_text("utf-8")) if given.result.is_file() else []
     for of, name in product(given.sets.split(","), given.variants.split(";")):
         asked = {"variant": name, "set": of, "seconds": given.seconds, "seed": given.seed}
+        asked["start"] = RECIPE if given.init is None else given.init.stem
         if any(asked.items() <= entry.items() for entry in entries):
             continue
         fit, unseen = load_set(of, SIDE, given.archives)
@@ -436,7 +469,7 @@ def main() -> None:
         steps = int(given.seconds / pace)
         with tempfile.TemporaryDirectory() as folder:
             run = Path(folder) / "run"
-            took = trained(VARIANTS[name], features, fit, steps, given.seed, run)
+            took = trained(VARIANTS[name], features, fit, steps, given.seed, run, str(given.init or RECIPE))
             with VARIANTS[name].in_place(features):  # its weights are of its own networks
                 scores = measured(max((run / "checkpoints").glob("step-*")) / EMA_FILE, fit, unseen)
             terms = last_terms(run)

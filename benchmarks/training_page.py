@@ -30,6 +30,9 @@ WIDE = 0.05
 """Half of the interval of a single `two-sample` (95 %), from which on tables show it."""
 JUDGED = ("two_sample", "two_sample_half_width", "two_sample_real", "judge")
 """Of an entry: what depends on the judge."""
+LONGER_WEIGHTS = "starter-plus-"
+"""Begins the names of weights that went on from those that ship; the steps follow."""
+
 LONGER = (
     *((recipe, "handwritten", 32, 15) for recipe in ("biggan-small-32", NORMED[32])),
     *(
@@ -288,11 +291,17 @@ def starters() -> str:
 def little_time() -> str:
     """Changes of a short training from the weights that ship, and what each came to in equal time."""
     rows = [
-        [entry["set"], f"{entry['seconds']:g}", entry["variant"], str(entry["seed"]), f"{entry['steps']:,}"]
+        [entry["set"], f"{entry['seconds']:g}", _variant(entry), str(entry["seed"]), f"{entry['steps']:,}"]
         + [f"{entry[score]:.2f}" for score in ("two_sample", "sharp", "recall")]
         for entry in read("little-time.json")
     ]
     return table(["pictures", "seconds", "training", "seed", "steps", "two-sample", "against all", "recall"], rows)
+
+
+def _variant(entry: Entry) -> str:
+    """Its name, with the weights that it starts from where those are not the ones that ship."""
+    more = entry["start"].removeprefix(LONGER_WEIGHTS)
+    return entry["variant"] if more == entry["start"] else f"{entry['variant']}; weights of {int(more):,} steps more"
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
