@@ -59,7 +59,7 @@ def test_the_largest_size_that_the_time_is_enough_for() -> None:
     short = choose(facts_of(), SLOW, "2min")
     assert loaded(short).resolution == 32
     assert "few to learn from" in " ".join(short.lines)
-    few = " ".join(choose(facts_of(5), SLOW, "2min").lines)
+    few = " ".join(choose(facts_of(3), SLOW, "2min").lines)
     assert "few to learn from" in few
     assert "360 times are training.duration=" in few
     assert "in 2min, in which" in few
@@ -384,6 +384,26 @@ def test_a_size_needs_fewer_pictures_from_weights_that_ship() -> None:
 
     assert [side(), side("networks.classes=1")] == [64, 64]
     assert [side(from_noise=True), side("networks.latent_size=64")] == [32, 32]
+
+
+def test_few_steps_from_weights_that_ship_are_smaller_and_more() -> None:
+    def batch(for_time: str, *words: str, on: Machine | None = None, **how: Any) -> int:
+        by_batch = Machine(lambda recipe: recipe.training.batch / 64, False, "a made-up machine")
+        choice = choose(facts_of(), on or by_batch, for_time, words, **how)
+        recipe = loaded(choice)
+        told = any(line.startswith("settings: training.batch=16 ") and "beta1=0.5" in line for line in choice.lines)
+        assert told == (recipe.training.batch == 16)
+        assert {settings.beta1 for settings in recipe.optimizers.values()} == {0.5 if told else 0.0}  # type: ignore[attr-defined]
+        assert recipe.training.normalisation_batch == (16 if told else 32)
+        return recipe.training.batch
+
+    assert [batch("2min"), batch("10min"), batch("2min", from_noise=True)] == [16, 32, 32]
+    assert batch("2min", "networks.generator_channels=16") == 32
+    assert batch("2min", "training.batch=32") == batch("2min", "objective.r1_gamma=1") == 32
+    assert batch("2min", "training.duration=40 steps") == 32
+    assert batch("2min", on=CARD) == 32
+    steps = loaded(choose(facts_of(), Machine(lambda recipe: recipe.training.batch / 64, False, ""), "2min")).training
+    assert steps.duration.known_steps(16) == 430
 
 
 def test_a_run_is_begun_by_it_told_of_it_and_goes_on_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

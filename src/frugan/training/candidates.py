@@ -20,6 +20,7 @@ class Candidate:
     images: int  # fewest images seen in training for this size to be worthwhile
     on_card: bool = False  # too slow on a CPU, whatever the time
     images_from_weights: int | None = None  # as `images`, from weights that ship; None: none do
+    words_of_few_steps: tuple[str, ...] = ()  # overrides of the recipe where a training from these weights has few
 
     def __str__(self) -> str:
         return self.recipe if isinstance(self.recipe, str) else "the weights' own"
@@ -39,6 +40,7 @@ class Thresholds(BaseModel):
     usual_time: str
     time_for_steps: float
     fewest_steps: int
+    few_steps: int
     long_seconds: float
     checkpoints: int
     long_checkpoint_every: str
@@ -79,6 +81,10 @@ class Thresholds(BaseModel):
     def last(self) -> Candidate:
         """The fallback where there is no time for any other candidate."""
         return self.candidates[-1]
+
+    def is_last(self, candidate: Candidate) -> bool:
+        """Return whether a candidate is the fallback, whatever it starts from."""
+        return (candidate.recipe, candidate.side) == (self.last.recipe, self.last.side)
 
 
 THRESHOLDS = Thresholds.model_validate(tomllib.loads(choice_toml()))

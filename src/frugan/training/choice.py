@@ -261,10 +261,12 @@ class _Chooser:
         )
 
     def _from_weights(self, candidate: Candidate) -> Candidate:
-        """Return a candidate that needs to show fewer pictures, as it starts from weights that ship."""
+        """Return a candidate that needs to show fewer pictures, as it starts from weights that ship, if it does."""
         fewer = candidate.images_from_weights
         changed = {key for key in self.request.values if key.startswith("networks.")} - FOLLOWED
-        return candidate if fewer is None or self.request.from_noise or changed else replace(candidate, images=fewer)
+        if fewer is None or self.request.from_noise or changed:
+            return replace(candidate, words_of_few_steps=())
+        return replace(candidate, images=fewer)
 
     def _of_side(self) -> Sequence[Candidate]:
         """Return the candidates for the pictures' resolutions, or for the requested one.
@@ -310,6 +312,18 @@ class _Chooser:
         """
         words = (*_networks(candidate, self.facts, whole=self.whole), *self.fit)
         words += _background(self.facts, candidate, self.request)
+        trial, more = self._timed(candidate, words), candidate.words_of_few_steps
+        has_few = trial is not None and trial.wanted_steps is None and trial.steps < THRESHOLDS.few_steps
+        if not has_few or {word.partition("=")[0] for word in more} & set(self.request.values):
+            return trial
+        return self._timed(candidate, (*words, *more)) if more else trial
+
+    def _timed(self, candidate: Candidate, words: tuple[str, ...]) -> _Trial | None:
+        """Return a candidate with these overrides and its pace; None: it does not fit into memory.
+
+        Raises:
+            BadInput: the words do not go with it.
+        """
         recipe = self._loaded(candidate, words)
         step_seconds = self.machine.pace(recipe)
         if step_seconds is None:
@@ -446,7 +460,7 @@ def _lines(
         "name, or networks.resolution=",
         *enlarged_lines(facts, recipe),
         *_length_lines(facts, candidate, recipe, request),
-        *_start_lines(facts, candidate, recipe, shipped),
+        *_start_lines(facts, trial, recipe, shipped),
         *_flip_lines(recipe, request),
     )
 
@@ -464,7 +478,7 @@ def _length_lines(facts: PictureFacts, candidate: Candidate, recipe: Recipe, req
         f"length: {steps:,} steps of {batch} pictures{time}, in which each picture is "
         f"seen about {times:,} times{'; override with --for' if is_chosen else ''}"
     )
-    if images < candidate.images or (candidate is THRESHOLDS.last and images < THRESHOLDS.few_images):
+    if images < candidate.images or (THRESHOLDS.is_last(candidate) and images < THRESHOLDS.few_images):
         yield (
             f"warning: {images:,} pictures shown are few to learn from at {side} pixels: expect outlines; give it "
             f"longer ({'--for' if is_chosen else 'training.duration'}), or a card"
@@ -478,13 +492,16 @@ def _length_lines(facts: PictureFacts, candidate: Candidate, recipe: Recipe, req
         )
 
 
-def _start_lines(facts: PictureFacts, candidate: Candidate, recipe: Recipe, shipped: str | None) -> Iterator[str]:
+def _start_lines(facts: PictureFacts, trial: _Trial, recipe: Recipe, shipped: str | None) -> Iterator[str]:
     """Say which weights a training starts from, recommend some, or say how the classes of named ones are treated."""
+    candidate = trial.candidate
     if shipped is not None:
         yield (
             "start: weights that ship with frugan, trained on drawn pictures of many kinds "
             f"(docs/starting-weights.md); from noise instead: --init {FROM_NOISE}"
         )
+        if words := [word for word in candidate.words_of_few_steps if word in trial.words]:
+            yield f"settings: {' '.join(words)}, as steps are few; the recipe's own if you set one of them"
     elif isinstance(candidate.recipe, str):
         pictures = trained_on(facts.pictures, recipe.data)
         if pictures < THRESHOLDS.few_pictures and candidate.side >= THRESHOLDS.large_side:
