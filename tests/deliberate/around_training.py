@@ -154,6 +154,20 @@ FAULTS = (
         "training/test_choice.py -k ship",
     ),
     Fault(
+        "few steps from weights that ship are steps of the recipe's batch",
+        "training/choice.py",
+        "trial.steps < THRESHOLDS.few_steps",
+        "trial.steps < 0",
+        "training/test_choice.py -k few_steps",
+    ),
+    Fault(
+        "the settings for few steps overrule what the user sets",
+        "training/choice.py",
+        '{word.partition("=")[0] for word in more} & set(self.request.values)',
+        "set()",
+        "training/test_choice.py -k few_steps",
+    ),
+    Fault(
         "a run that began from weights that ship is not found again by its pictures",
         "training/open_run.py",
         'if before.get("by_itself"):',
