@@ -501,7 +501,7 @@ def _start_lines(facts: PictureFacts, trial: _Trial, recipe: Recipe, shipped: st
             f"(docs/starting-weights.md); from noise instead: --init {FROM_NOISE}"
         )
         if words := [word for word in candidate.words_of_few_steps if word in trial.words]:
-            yield f"settings: {' '.join(words)}, as steps are few; the recipe's own if you set one of them"
+            yield f"settings: {' '.join(words)}, as there is time for few steps; set one of them, and the recipe's hold"
     elif isinstance(candidate.recipe, str):
         pictures = trained_on(facts.pictures, recipe.data)
         if pictures < THRESHOLDS.few_pictures and candidate.side >= THRESHOLDS.large_side:
