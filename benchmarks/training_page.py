@@ -30,6 +30,8 @@ WIDE = 0.05
 """Half of the interval of a single `two-sample` (95 %), from which on tables show it."""
 JUDGED = ("two_sample", "two_sample_half_width", "two_sample_real", "judge")
 """Of an entry: what depends on the judge."""
+USUAL_SECONDS = 150
+"""Of a core, in which most changes of a short training were tried."""
 LONGER_WEIGHTS = "starter-plus-"
 """Begins the names of weights that went on from those that ship; the steps follow."""
 
@@ -289,19 +291,27 @@ def starters() -> str:
 
 
 def little_time() -> str:
-    """Changes of a short training from the weights that ship, and what each came to in equal time."""
+    """Changes of a short training from the weights that ship, and what each came to in equal time, by seed."""
+    by_name: dict[str, list[Entry]] = {}
+    for entry in read("little-time.json"):
+        by_name.setdefault(_variant(entry), []).append(entry)
     rows = [
-        [entry["set"], f"{entry['seconds']:g}", _variant(entry), str(entry["seed"]), f"{entry['steps']:,}"]
-        + [f"{entry[score]:.2f}" for score in ("two_sample", "sharp", "recall")]
-        for entry in read("little-time.json")
+        [name, f"{entries[0]['steps']:,}"]
+        + [", ".join(f"{entry[score]:.2f}" for entry in entries) for score in ("two_sample", "sharp", "recall")]
+        for name, entries in by_name.items()
     ]
-    return table(["pictures", "seconds", "training", "seed", "steps", "two-sample", "against all", "recall"], rows)
+    return table(["training", "steps", "two-sample", "against all", "recall"], rows)
 
 
 def _variant(entry: Entry) -> str:
-    """Its name, with the weights that it starts from where those are not the ones that ship."""
+    """Its name, with pictures, seconds and weights where they are not icons, 150 and those that ship."""
     more = entry["start"].removeprefix(LONGER_WEIGHTS)
-    return entry["variant"] if more == entry["start"] else f"{entry['variant']}; weights of {int(more):,} steps more"
+    others = (
+        (entry["set"] != "icons", entry["set"]),
+        (entry["seconds"] != USUAL_SECONDS, f"{entry['seconds']:g} seconds"),
+        (more != entry["start"], f"weights of {more} steps more"),
+    )
+    return "; ".join([entry["variant"], *(words for differs, words in others if differs)])
 
 
 TABLES: Mapping[str, Callable[[], str]] = {
