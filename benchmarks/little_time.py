@@ -372,7 +372,7 @@ BESIDE = {
 """Tried beside batches of 16 and an R1 of 2, from the third on with the average that frugan's choice takes."""
 
 VARIANTS = {
-    "today's": Variant(),
+    "the recipe's own": Variant(),
     "heads beside D": Variant(heads=0.5),
     "skip-layer excitation": Variant(excited=True),
     "D's rate 0.4 times": Variant(_rates(0.4, "D")),
