@@ -50,11 +50,14 @@ IMGS = np.zeros((3, 3, 8, 8), np.uint8)
 @pytest.mark.parametrize(
     ("datasets", "message"),
     [
-        ({"labels": np.zeros(3, np.int64)}, "no dataset `imgs`; expected .*, as BigGAN-PyTorch's make_hdf5"),
+        ({"labels": np.zeros(3, np.int64)}, "no dataset `imgs`; expected .*, as BigGAN-PyTorch's make_hdf5.*arrays"),
         ({"imgs": IMGS}, "no dataset `labels`"),
         ({"imgs": IMGS, "labels": np.zeros(2, np.int64)}, r"imgs uint8 \[3, 3, 8, 8\] and labels int64 \[2\]"),
         ({"imgs": IMGS.astype(np.float32), "labels": np.zeros(3, np.int64)}, "imgs float32"),
-        ({"imgs": IMGS.transpose(0, 2, 3, 1), "labels": np.zeros(3, np.int64)}, "expected datasets `imgs`"),
+        (
+            {"imgs": IMGS.transpose(0, 2, 3, 1), "labels": np.zeros(3, np.int64)},
+            "expected datasets `imgs`.*arrays from Python",
+        ),
         ({"imgs": IMGS, "labels": np.zeros(3, np.float32)}, "labels float32"),
         ({"imgs": IMGS, "labels": np.array([0, -1, 2])}, "-1 is not a class number"),
         ({"imgs": IMGS, "labels": np.array([0, 10**9, 2])}, "1000000000 is not a class number"),

@@ -195,6 +195,7 @@ def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo, most_bytes: int)
 
 
 FORM = "datasets `imgs` uint8 [N, 3, S, S] and `labels` int64 [N]"
+OTHERWISE = "Prepare from the original pictures, or pass arrays from Python (docs/adding-a-data-set.md)."
 # Holds two chunks of 500 pictures of 256 pixels: read in order, each is unpacked once.
 CACHE_BYTES = 512 * MIB
 DAMAGED = (OSError, RuntimeError, LookupError, ValueError, TypeError, OverflowError, UnicodeError)
@@ -225,7 +226,7 @@ def _list_hdf5(h5py: Any, file: Any, path: Path, where: str) -> Source:
     if not (fits and labels.shape == imgs.shape[:1] and labels.dtype.kind in "iu"):
         raise BadInput(
             f"{where} holds imgs {imgs.dtype} {list(imgs.shape)} and labels {labels.dtype} {list(labels.shape)}; "
-            f"expected {FORM}. Prepare from the original pictures instead."
+            f"expected {FORM}. {OTHERWISE}"
         )
     height, width = imgs.shape[2:]
     if len(imgs) > MOST_PICTURES or height * width > MOST_PIXELS:
@@ -285,7 +286,8 @@ def _dataset(h5py: Any, file: Any, name: str, where: str) -> Any:
     dataset = file.get(name) if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
     if not isinstance(dataset, h5py.Dataset):
         raise BadInput(
-            f"{where} has no dataset `{name}`; expected {FORM}, as BigGAN-PyTorch's make_hdf5.py writes them."
+            f"{where} has no dataset `{name}`; expected {FORM}, as BigGAN-PyTorch's make_hdf5.py writes them. "
+            f"{OTHERWISE}"
         )
     if dataset.external or dataset.is_virtual:
         raise BadInput(f"{where}: `{name}` points at other files; expected the values themselves. Run h5repack on it.")
