@@ -20,7 +20,7 @@ FAULTS = (
     ),
     Fault(
         "a length that is asked for does not count for the choice",
-        "training/choice.py",
+        "training/candidates.py",
         "else min(self.wanted_steps, self.steps)",
         "else self.steps",
         "training/test_choice.py -k asked_for_counts",

@@ -11,7 +11,7 @@ from frugan.errors import BadInput
 from frugan.recipe.loading import load_recipe
 from frugan.setup.networks import save
 from frugan.setup.recipe_setup import build_networks
-from frugan.training.starting_weights import ClassStart, KnownClasses, parse_class_start, read_class_map
+from frugan.training.class_start import ClassStart, KnownClasses, parse_class_start, read_class_map
 from frugan.training.training import train
 from training.pictures import write_pictures, write_recipe
 from training.test_training import CPU

@@ -88,3 +88,30 @@ class Thresholds(BaseModel):
 
 
 THRESHOLDS = Thresholds.model_validate(tomllib.loads(choice_toml()))
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A candidate as it would be trained, and its pace."""
+
+    candidate: Candidate
+    words: tuple[str, ...]
+    recipe: Recipe
+    step_seconds: float
+    steps: int  # that fit into the time
+    wanted_steps: int | None  # set by the user; None: not set
+    larger: str = ""  # how long the next larger size would need, in words; empty: time was not what spoke against one
+
+    def has_time_for(self, candidate: Candidate) -> bool:
+        """Return whether a candidate would see enough pictures at the measured pace."""
+        steps = self.steps if self.wanted_steps is None else min(self.wanted_steps, self.steps)
+        return steps * self.recipe.training.batch >= candidate.images
+
+    def seconds_for(self, candidate: Candidate) -> float:
+        """Seconds in which a candidate would see enough pictures at the measured pace."""
+        return candidate.images / self.recipe.training.batch * self.step_seconds / THRESHOLDS.time_for_steps
+
+
+def known_classes(recipe: Recipe) -> int | None:
+    """Return the number of classes of a class-conditional recipe, which may be one; None: it is unconditional."""
+    return next(iter(recipe.sources.values())).classes

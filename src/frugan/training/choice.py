@@ -8,32 +8,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
-from frugan.contract.settings import DataSettings
 from frugan.data.facts import PictureFacts, look_at
 from frugan.data.formats.decoding import WHITE, background
 from frugan.data.formats.picture_set import PictureSet
 from frugan.data.formats.source import local_path
-from frugan.data.parts import trained_on
 from frugan.data.pixel_lines import colour_name
-from frugan.engine.durations import Duration
 from frugan.errors import BadInput
 from frugan.families import families
 from frugan.planning.pace import Machine, machine_here
 from frugan.progress import Progress
-from frugan.recipe.faults import dotted_keys, explain
-from frugan.recipe.overrides import apply_overrides
 from frugan.recipe.recipe import Recipe
 from frugan.recipes import shipped_weights
 from frugan.setup.networks import Weights
 from frugan.setup.run_data_sources import Data
-from frugan.training.candidates import THRESHOLDS, Candidate
-from frugan.training.picture_lines import enlarged_lines
-from frugan.training.starting_weights import FROM_NOISE
+from frugan.training.candidates import THRESHOLDS, Candidate, Trial, known_classes
+from frugan.training.choice_lines import choice_lines
+from frugan.training.choice_request import Request
 from frugan.wording import duration
 
 FOLLOWED = frozenset(("networks.resolution", "networks.classes", "networks.channels"))
@@ -73,7 +66,7 @@ def choose(
     Raises:
         BadInput: it is no time, there is too little of it, or a resolution is asked for that no recipe has.
     """
-    request = _Request.of(overrides, start, for_time, from_noise=from_noise)
+    request = Request.of(overrides, start, for_time, from_noise=from_noise)
     best = _Chooser(facts, machine, request).best()
     steps, seconds = _length(best, request, machine)
     words = (
@@ -83,106 +76,8 @@ def choose(
     )
     recipe = best.candidate.loaded([*words, *overrides])
     shipped = None if from_noise or start is not None else _shipped_start(best.candidate, recipe)
-    lines = _lines(facts, best, recipe, request, machine, shipped)
+    lines = choice_lines(facts, best, recipe, request, machine, shipped)
     return RecipeChoice(best.candidate.recipe if start is None else recipe, words, lines, facts.left_out, shipped)
-
-
-def _check_data(words: Sequence[str]) -> None:
-    """Refuse values of data without naming a recipe: nobody has named one.
-
-    Raises:
-        BadInput: a value that cannot be.
-    """
-    known = {*dotted_keys(DataSettings, "data")}
-    values: dict[str, Any] = {}
-    apply_overrides(values, [word for word in words if word.partition("=")[0] in known], ())
-    try:
-        DataSettings.model_validate(values.get("data", {}))
-    except ValidationError as error:
-        raise BadInput(explain(error, DataSettings, "data")) from error
-
-
-@dataclass(frozen=True)
-class _Request:
-    """Settings that the user gives; no choice overrides them."""
-
-    overrides: Sequence[str]  # `key.sub=value` words
-    start: Recipe | None  # that of weights to start from
-    time: str  # that training may take, as it is written
-    seconds: float  # that training may take; of a length by the clock where no time is given
-    data: DataSettings  # how pictures become samples, by the words and by the recipe of weights
-    named_time: bool  # whether the user says how long
-    from_noise: bool  # not from weights that ship
-
-    @classmethod
-    def of(
-        cls, overrides: Sequence[str], start: Recipe | None, for_time: str | None, *, from_noise: bool
-    ) -> "_Request":
-        """Read it.
-
-        Raises:
-            BadInput: `for_time` is no time, or what the words say of data cannot be.
-        """
-        time = THRESHOLDS.usual_time if for_time is None else for_time
-        seconds = Duration.parse_seconds(time, "--for")
-        base = THRESHOLDS.last if start is None else Candidate(start, start.resolution, 0)
-        words = [word for word in overrides if word.startswith("data.")]
-        _check_data(words)
-        data = base.loaded(words).data
-        request = cls(overrides, start, time, seconds, data, for_time is not None, from_noise)
-        if for_time is None and request.length_seconds is not None:
-            return replace(request, seconds=request.length_seconds)
-        return request
-
-    @cached_property
-    def values(self) -> Mapping[str, str]:
-        """Values of the overrides by key, unparsed."""
-        return dict(word.partition("=")[::2] for word in self.overrides)
-
-    @property
-    def length(self) -> str:
-        """The override of training.duration; empty: there is none."""
-        return self.values.get("training.duration", "")
-
-    @property
-    def length_seconds(self) -> float | None:
-        """Seconds of a length by the clock; None: it is another, or none."""
-        try:
-            parsed = Duration.parse(self.length)
-        except ValueError:
-            return None
-        return parsed.amount if parsed.unit == "seconds" else None
-
-    def check_side(self) -> None:
-        """Refuse a resolution that no recipe has."""
-        side = self.values.get("networks.resolution")
-        if side is not None and side not in map(str, THRESHOLDS.sides):
-            raise BadInput(
-                f"networks.resolution={side}: expected {', '.join(map(str, THRESHOLDS.sides))} where frugan chooses "
-                "the recipe; other sizes need a recipe that you name (`frugan recipes`)"
-            )
-
-
-@dataclass(frozen=True)
-class _Trial:
-    """A candidate as it would be trained, and its pace."""
-
-    candidate: Candidate
-    words: tuple[str, ...]
-    recipe: Recipe
-    step_seconds: float
-    steps: int  # that fit into the time
-    wanted_steps: int | None  # set by the user; None: not set
-    larger: str = ""  # how long the next larger size would need, in words; empty: time was not what spoke against one
-
-    def has_time_for(self, candidate: Candidate) -> bool:
-        """Return whether a candidate would see enough pictures at the measured pace."""
-        steps = self.steps if self.wanted_steps is None else min(self.wanted_steps, self.steps)
-        return steps * self.recipe.training.batch >= candidate.images
-
-    def seconds_for(self, candidate: Candidate) -> float:
-        """Seconds in which a candidate would see enough pictures at the measured pace."""
-        return candidate.images / self.recipe.training.batch * self.step_seconds / THRESHOLDS.time_for_steps
 
 
 @dataclass(frozen=True)
@@ -191,7 +86,7 @@ class _Chooser:
 
     facts: PictureFacts
     machine: Machine
-    request: _Request
+    request: Request
 
     @cached_property
     def fit(self) -> tuple[str, ...]:
@@ -205,7 +100,7 @@ class _Chooser:
         """Whether pictures are padded rather than cropped."""
         return bool(self.fit) or self.request.data.fit == "pad"
 
-    def best(self) -> _Trial:
+    def best(self) -> Trial:
         """The first that there is time for, else the last that has room.
 
         A processor is timed, which takes longer than to predict: from the smallest on, and none that there could be no
@@ -304,7 +199,7 @@ class _Chooser:
             "recipe for this size"
         )
 
-    def trial(self, candidate: Candidate) -> _Trial | None:
+    def trial(self, candidate: Candidate) -> Trial | None:
         """Return a candidate configured for these pictures; None: it does not fit into memory.
 
         Raises:
@@ -318,7 +213,7 @@ class _Chooser:
             return trial
         return self._timed(candidate, (*words, *more)) if more else trial
 
-    def _timed(self, candidate: Candidate, words: tuple[str, ...]) -> _Trial | None:
+    def _timed(self, candidate: Candidate, words: tuple[str, ...]) -> Trial | None:
         """Return a candidate with these overrides and its pace; None: it does not fit into memory.
 
         Raises:
@@ -329,7 +224,7 @@ class _Chooser:
         if step_seconds is None:
             return None
         wanted = recipe.training.duration.known_steps(recipe.training.batch) if self.request.length else None
-        return _Trial(candidate, words, recipe, step_seconds, _steps(self.request.seconds, step_seconds), wanted)
+        return Trial(candidate, words, recipe, step_seconds, _steps(self.request.seconds, step_seconds), wanted)
 
     def _loaded(self, candidate: Candidate, words: Sequence[str]) -> Recipe:
         """Load the candidate's recipe with these overrides and the user's.
@@ -350,12 +245,7 @@ class _Chooser:
             ) from error
 
 
-def known_classes(recipe: Recipe) -> int | None:
-    """Return the number of classes of a class-conditional recipe, which may be one; None: it is unconditional."""
-    return next(iter(recipe.sources.values())).classes
-
-
-def _background(facts: PictureFacts, candidate: Candidate, request: _Request) -> tuple[str, ...]:
+def _background(facts: PictureFacts, candidate: Candidate, request: Request) -> tuple[str, ...]:
     """Override for the background that the pictures were inspected on, unless it is white or set elsewhere."""
     free = isinstance(candidate.recipe, str) and "data.background" not in request.values
     return (f"data.background={colour_name(facts.background)}",) if free and facts.background != WHITE else ()
@@ -399,7 +289,7 @@ def _steps(seconds: float, step_seconds: float) -> int:
     return int(steps // unit * unit)
 
 
-def _length(trial: _Trial, request: _Request, machine: Machine) -> tuple[int, float]:
+def _length(trial: Trial, request: Request, machine: Machine) -> tuple[int, float]:
     """Steps of a training, and seconds that it takes: those that are wanted, else those that there is time for.
 
     Raises:
@@ -416,7 +306,7 @@ def _length(trial: _Trial, request: _Request, machine: Machine) -> tuple[int, fl
     return trial.steps, request.seconds
 
 
-def _length_words(trial: _Trial, steps: int, seconds: float, request: _Request) -> Iterator[str]:
+def _length_words(trial: Trial, steps: int, seconds: float, request: Request) -> Iterator[str]:
     """Overrides for the length and what follows it: saving in shares of a short run, by the hour in a long one."""
     if not request.length:
         yield f"training.duration={steps} steps"
@@ -432,7 +322,7 @@ def _length_words(trial: _Trial, steps: int, seconds: float, request: _Request) 
         yield f"ema.run_share={THRESHOLDS.average_share}"
 
 
-def _fewer_samples(recipe: Recipe, steps: int, seconds: float, request: _Request) -> tuple[str, ...]:
+def _fewer_samples(recipe: Recipe, steps: int, seconds: float, request: Request) -> tuple[str, ...]:
     """Fewer samples for each score, where it would take a good part of the time: a sample costs about as much as a
     picture that is trained on."""
     if "evaluation.samples" in request.values:
@@ -443,92 +333,6 @@ def _fewer_samples(recipe: Recipe, steps: int, seconds: float, request: _Request
     affordable = int(THRESHOLDS.images_for_samples * steps * recipe.training.batch / scores) // 1000 * 1000
     samples = max(THRESHOLDS.fewest_samples, affordable)
     return () if samples >= recipe.evaluation.samples else (f"evaluation.samples={samples}",)
-
-
-def _lines(
-    facts: PictureFacts, trial: _Trial, recipe: Recipe, request: _Request, machine: Machine, shipped: str | None
-) -> tuple[str, ...]:
-    """Describe each choice and its reason, leaving out what the user set."""
-    candidate = trial.candidate
-    on = f", laid on {colour_name(background(recipe.data.background))}" if facts.transparent else ""
-    if _background(facts, candidate, request):
-        on += ", as most cannot be seen on white"
-    return (
-        f"pictures: {facts}{on}",
-        *facts.duplicate_lines,
-        f"recipe: {candidate} at {candidate.side} pixels, for {machine.words}{trial.larger}; override with a recipe's "
-        "name, or networks.resolution=",
-        *enlarged_lines(facts, recipe),
-        *_length_lines(facts, candidate, recipe, request),
-        *_start_lines(facts, trial, recipe, shipped),
-        *_flip_lines(recipe, request),
-    )
-
-
-def _length_lines(facts: PictureFacts, candidate: Candidate, recipe: Recipe, request: _Request) -> Iterator[str]:
-    """Describe the length and warn of too few or too many repetitions; nothing for a duration in time units."""
-    batch, side, is_chosen = recipe.training.batch, candidate.side, not request.length
-    steps = recipe.training.duration.known_steps(batch)
-    if steps is None:
-        return
-    images, pictures = steps * batch, trained_on(facts.pictures, recipe.data)
-    times = max(1, round(images / pictures))
-    time = f" in {request.time}{'' if request.named_time else ', as no time is given'}" if is_chosen else ""
-    yield (
-        f"length: {steps:,} steps of {batch} pictures{time}, in which each picture is "
-        f"seen about {times:,} times{'; override with --for' if is_chosen else ''}"
-    )
-    if images < candidate.images or (THRESHOLDS.is_last(candidate) and images < THRESHOLDS.few_images):
-        yield (
-            f"warning: {images:,} pictures shown are few to learn from at {side} pixels: expect outlines; give it "
-            f"longer ({'--for' if is_chosen else 'training.duration'}), or a card"
-        )
-    if times > THRESHOLDS.many_times and not _augments(recipe):
-        tried = max(1, THRESHOLDS.tried_times * pictures // batch)
-        yield (
-            f"warning: tried with up to {THRESHOLDS.tried_times} times only: it may learn your pictures by heart; "
-            "compare with `frugan sample RUN --nearest 1 --data PATH`, and stop before, or add pictures; "
-            f"{THRESHOLDS.tried_times} times are training.duration='{tried} steps'"
-        )
-
-
-def _start_lines(facts: PictureFacts, trial: _Trial, recipe: Recipe, shipped: str | None) -> Iterator[str]:
-    """Say which weights a training starts from, recommend some, or say how the classes of named ones are treated."""
-    candidate = trial.candidate
-    if shipped is not None:
-        yield (
-            "start: weights that ship with frugan, trained on drawn pictures of many kinds "
-            f"(docs/starting-weights.md); from noise instead: --init {FROM_NOISE}"
-        )
-        if words := [word for word in candidate.words_of_few_steps if word in trial.words]:
-            yield f"settings: {' '.join(words)}, as there is time for few steps; set one of them, and the recipe's hold"
-    elif isinstance(candidate.recipe, str):
-        pictures = trained_on(facts.pictures, recipe.data)
-        if pictures < THRESHOLDS.few_pictures and candidate.side >= THRESHOLDS.large_side:
-            yield (
-                f"few pictures: from {pictures:,} at {candidate.side} pixels people start with weights for other "
-                "pictures; if you have some, name them with --init (docs/fine-tuning.md)"
-            )
-    else:
-        theirs, ours = known_classes(candidate.recipe), known_classes(recipe)
-        if theirs not in (None, ours) and ours is not None:
-            yield f"classes: {ours:,}, and the weights know {theirs:,}: what these become is said with --init-classes"
-        elif facts.class_counts and recipe.classes == 1:
-            yield "classes: none, as the weights know none; the folders are not told apart"
-
-
-def _flip_lines(recipe: Recipe, request: _Request) -> Iterator[str]:
-    """Say whether pictures are mirrored, which is wrong for some, such as writing."""
-    if not recipe.data.flip:
-        yield "flips: none, as writing would be mirrored too; if yours may be mirrored: data.flip=true"
-    elif "data.flip" not in request.values:
-        yield "flips: half of the pictures, as the weights' recipe has it; if yours show writing: data.flip=false"
-
-
-def _augments(recipe: Recipe) -> bool:
-    """Return whether the objective augments, so that the discriminator never sees the same picture twice."""
-    augmentation: Mapping[str, object] = recipe.objective.model_dump().get("augmentation", {})
-    return augmentation.get("method") is not None
 
 
 # Choosing from paths and opened sets.
@@ -559,7 +363,7 @@ def choose_for(
     Raises:
         BadInput: as `choose` and `look_at`; or they are no pictures for a recipe to be chosen for.
     """
-    request = _Request.of(overrides, start, for_time, from_noise=from_noise)
+    request = Request.of(overrides, start, for_time, from_noise=from_noise)
     named = list(data.items()) if isinstance(data, Mapping) else [("", data)]
     if data is None or not named:
         fitting = "frugan recipes" if card is None else f"frugan recipes --card {card}"

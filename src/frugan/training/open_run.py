@@ -26,7 +26,8 @@ from frugan.recipe.recipe import Recipe
 from frugan.recipes import built_in
 from frugan.setup.recipe_setup import refuse_full_disk, refuse_too_large
 from frugan.setup.run_data_sources import Data, advice, last_run_data, open_sources, run_data_of
-from frugan.training.choice import RecipeChoice, choose_for, known_classes
+from frugan.training.candidates import known_classes
+from frugan.training.choice import RecipeChoice, choose_for
 from frugan.training.kept_time import with_time
 from frugan.training.recovery import began_from, choice_of, refuse_other_recipe
 from frugan.training.run import NoStepFits, TrainingOptions, TrainRun
