@@ -380,7 +380,7 @@ FAULTS = (
     ),
     Fault(
         "the highest two-sample is kept as the best",
-        "engine/run/checkpoint.py",
+        "engine/run/best_checkpoints.py",
         "return max(value, GUESSED)",
         "return -max(value, GUESSED)",
         "engine/test_best_checkpoints.py -k no_luck",
@@ -408,14 +408,14 @@ FAULTS = (
     ),
     Fault(
         "scores by another judge compete for the best checkpoint",
-        "engine/run/checkpoint.py",
+        "engine/run/best_checkpoints.py",
         "or comparable(self.score, kept) != now",
         "",
         "engine/test_best_checkpoints.py -k compare",
     ),
     Fault(
         "precision by pixels of other counts competes for the best checkpoint",
-        "engine/run/checkpoint.py",
+        "engine/run/best_checkpoints.py",
         "if measured.get(name)}",
         "if not measured}",
         "engine/test_best_checkpoints.py -k other_counts",

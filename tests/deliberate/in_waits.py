@@ -30,7 +30,7 @@ FAULTS = (
     ),
     Fault(
         "the share of weights that move is sent while the host waits",
-        "engine/state/optimizer.py",
+        "engine/state/piecewise_optimizer.py",
         "< round(share * 256)",
         "< torch.tensor(round(share * 256), dtype=torch.uint8).to(device)",
         CONTAINED,

@@ -174,7 +174,7 @@ FAULTS = (
     # what a card computes
     Fault(
         "an update takes torch's fused Adam for infinitely many steps, with a beta next to 1",
-        "engine/state/optimizer.py",
+        "engine/state/piecewise_optimizer.py",
         "        *_, squares = statistics\n",
         "        *_, squares = statistics\n"
         "        if len(statistics) == 1:\n"

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frugan.engine.run.checkpoint import BestCheckpoints, Checkpoint, list_checkpoints
+from frugan.engine.run.best_checkpoints import BestCheckpoints
+from frugan.engine.run.checkpoint import Checkpoint, list_checkpoints
 
 
 def offer(best: BestCheckpoints, step: int, value: float, **by: object) -> bool:

@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from frugan.engine.state import optimizer as optimizer_rules
-from frugan.engine.state.optimizer import SGD, AdaBelief, Optimizer, PiecewiseOptimizer, RMSprop, keep_mask, make_state
+from frugan.engine.state import piecewise_optimizer as optimizer_rules
+from frugan.engine.state.optimizer import SGD, Optimizer, make_state
 from frugan.engine.state.optimizer_settings import SGDSettings, create_optimizer
+from frugan.engine.state.piecewise_optimizer import AdaBelief, PiecewiseOptimizer, RMSprop, keep_mask
 
 YES, NO = torch.tensor(True), torch.tensor(False)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from frugan.engine.durations import Clock, GridClock
 from frugan.engine.plan import Plan
-from frugan.engine.run.checkpoint import BestCheckpoints
+from frugan.engine.run.best_checkpoints import BestCheckpoints
 from frugan.engine.run.loop import Loop, RunningStage, Scoring, Stages
 from frugan.engine.state.state import TrainingState
 from frugan.engine.streams import Streams

@@ -15,8 +15,8 @@ from frugan.contract.phase import Networks, Phase
 from frugan.engine.plan import Plan
 from frugan.engine.run.training import Training
 from frugan.engine.state.ema import EmaSettings
-from frugan.engine.state.optimizer import PiecewiseOptimizer
 from frugan.engine.state.optimizer_settings import AdaBeliefSettings
+from frugan.engine.state.piecewise_optimizer import PiecewiseOptimizer
 from frugan.engine.state.state import TrainingState
 from frugan.faces.amp.config import AMPObjective
 from frugan.faces.amp.family import AMPFamily

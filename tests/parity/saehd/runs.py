@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from frugan.contract.phase import MicroBatch, Networks, Phase, PhaseState
-from frugan.engine.state.optimizer import PiecewiseOptimizer
+from frugan.engine.state.piecewise_optimizer import PiecewiseOptimizer
 from frugan.engine.state.state import TrainingState
 from frugan.engine.step.step import Step
 from frugan.engine.step.update import PhaseResult

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from frugan.engine.state import optimizer as optimizer_rules
+from frugan.engine.state import piecewise_optimizer as optimizer_rules
 from frugan.engine.state.gradients import clip, measure
-from frugan.engine.state.optimizer import PiecewiseOptimizer
 from frugan.engine.state.optimizer_settings import AdaBeliefSettings, RMSpropSettings, create_optimizer
+from frugan.engine.state.piecewise_optimizer import PiecewiseOptimizer
 from parity.saehd.golden import FOLDER, arrays
 from parity.saehd.weights import Array, read, slot_key
 

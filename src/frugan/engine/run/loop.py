@@ -19,10 +19,10 @@ from frugan.engine.durations import Clock, Duration, GridClock, Length
 from frugan.engine.plan import Plan
 from frugan.engine.ranks.ranks import OneRank, Ranks
 from frugan.engine.requests import Requests, StopRequest
+from frugan.engine.run.best_checkpoints import BestCheckpoints
 from frugan.engine.run.checkpoint import (
     EARLIER,
     BackupLimits,
-    BestCheckpoints,
     Checkpoint,
     checkpoint_name,
     keep_newest,

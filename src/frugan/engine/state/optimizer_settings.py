@@ -10,8 +10,9 @@ from torch import nn
 
 from frugan.contract.phase import Phase
 from frugan.contract.settings import ADDED, CHANGEABLE, Settings, setting
-from frugan.engine.state.optimizer import SGD, AdaBelief, Adam, Optimizer, RMSprop, make_state
+from frugan.engine.state.optimizer import SGD, Adam, Optimizer, make_state
 from frugan.engine.state.optimizer_shards import OptimizerShards, Shard
+from frugan.engine.state.piecewise_optimizer import AdaBelief, RMSprop
 
 
 class OptimizerSettings(Settings):
