@@ -232,7 +232,7 @@ FAULTS = (
     ),
     Fault(
         "dense layers are imported as they lie",
-        "faces/saehd/leras_files.py",
+        "faces/saehd/leras_names.py",
         "return value.T if value.ndim == 2 else value",
         "return value",
         "faces/saehd/test_leras_names.py parity/saehd/test_weights.py",

@@ -26,7 +26,7 @@ FAULTS = (
     ),
     Fault(
         "a decoder's arrays are not in the original's order",
-        "faces/saehd/leras_files.py",
+        "faces/saehd/leras_names.py",
         "return sorted(named, key=turn)",
         "return named",
         "faces/quick96/test_quick96_files.py::test_keys_of_all_files_are_the_originals",

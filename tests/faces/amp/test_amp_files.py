@@ -12,7 +12,8 @@ from frugan.conversion.convert import convert
 from frugan.errors import BadInput
 from frugan.faces.amp.family import AMPFamily
 from frugan.faces.amp.leras import AMP
-from frugan.faces.saehd.leras_files import LerasModel, read_model, to_file, write_model
+from frugan.faces.saehd.leras_files import LerasModel, read_model, write_model
+from frugan.faces.saehd.leras_names import to_file
 from frugan.safe_pickle.reader import load_pickle
 from frugan.safe_pickle.writer import dump_pickle
 from parity.amp.golden import FOLDER, SCOPES, networks_of, record

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from frugan.faces.saehd.leras_files import to_file, weight_keys
+from frugan.faces.saehd.leras_names import to_file, weight_keys
 from frugan.faces.xseg.networks import XSeg
 from frugan.safe_pickle.writer import dump_pickle
 from parity.xseg.golden import FOLDER, drawn

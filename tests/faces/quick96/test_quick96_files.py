@@ -13,18 +13,8 @@ from frugan.faces.quick96.config import Quick96Networks
 from frugan.faces.quick96.family import Quick96Family
 from frugan.faces.quick96.leras import QUICK96
 from frugan.faces.saehd.dfm import check_dfm
-from frugan.faces.saehd.leras_files import (
-    UPDATES,
-    LerasModel,
-    file_name,
-    in_files_order,
-    key_of,
-    read_model,
-    shape_in_file,
-    slot_keys,
-    to_file,
-    write_model,
-)
+from frugan.faces.saehd.leras_files import LerasModel, file_name, read_model, write_model
+from frugan.faces.saehd.leras_names import UPDATES, in_files_order, key_of, shape_in_file, slot_keys, to_file
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "quick96"
 NARROW = Quick96Networks(ae_dims=32, e_dims=16, d_dims=16, d_mask_dims=16)

@@ -12,7 +12,8 @@ import torch
 from frugan.errors import BadInput
 from frugan.faces.saehd.config import SAEHDNetworks
 from frugan.faces.saehd.family import SAEHDFamily
-from frugan.faces.saehd.leras_files import (
+from frugan.faces.saehd.leras_files import read_model
+from frugan.faces.saehd.leras_names import (
     OPTIMIZER_FILES,
     UPDATES,
     faults,
@@ -20,7 +21,6 @@ from frugan.faces.saehd.leras_files import (
     from_file,
     gan_misfit,
     misfits,
-    read_model,
     slot_keys,
     to_file,
     weight_keys,

@@ -9,7 +9,7 @@ import pytest
 from frugan.contract.formats import Conversion
 from frugan.conversion.convert import convert
 from frugan.errors import BadInput
-from frugan.faces.saehd.leras_files import UPDATES, slot_keys, to_file, weight_keys
+from frugan.faces.saehd.leras_names import UPDATES, slot_keys, to_file, weight_keys
 from frugan.faces.xseg.networks import XSeg
 from frugan.safe_pickle.reader import load_pickle
 from frugan.safe_pickle.writer import dump_pickle

@@ -23,7 +23,7 @@ from frugan.faces.quick96 import phases as quick96
 from frugan.faces.quick96.config import ARCHI
 from frugan.faces.quick96.family import Quick96Family
 from frugan.faces.quick96.phases import phases
-from frugan.faces.saehd.leras_files import in_files_order, key_of, shape_in_file
+from frugan.faces.saehd.leras_names import in_files_order, key_of, shape_in_file
 from frugan.faces.saehd.networks import code_of, decode, encode, swap_code
 from frugan.objectives import gaussian_blur
 from parity.float64 import InFloat64

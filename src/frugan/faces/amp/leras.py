@@ -18,7 +18,8 @@ from frugan.faces.amp.config import AMPNetworks, AMPObjective
 from frugan.faces.amp.family import AMPFamily
 from frugan.faces.amp.networks import ARCHI, AUTOENCODER, INTERS
 from frugan.faces.saehd.leras import PATCH_ORDER, Dialect, Leras
-from frugan.faces.saehd.leras_files import DATA, Arrays, ModelKind, file_name
+from frugan.faces.saehd.leras_files import DATA, ModelKind, file_name
+from frugan.faces.saehd.leras_names import Arrays
 from frugan.faces.saehd.leras_options import (
     bring_within,
     exported_options,

@@ -14,7 +14,8 @@ from frugan.errors import BadInput
 from frugan.faces.quick96.config import WIDTHS
 from frugan.faces.quick96.family import Quick96Family
 from frugan.faces.saehd.leras import Dialect, Leras
-from frugan.faces.saehd.leras_files import DATA, SCOPES, LerasModel, ModelKind, file_name, misfits
+from frugan.faces.saehd.leras_files import DATA, LerasModel, ModelKind, file_name
+from frugan.faces.saehd.leras_names import SCOPES, misfits
 from frugan.faces.saehd.leras_options import unknown_lines
 
 QUICK96 = ModelKind("Quick96", ("encoder", "inter", "decoder_src", "decoder_dst"), ("src_dst_opt",))

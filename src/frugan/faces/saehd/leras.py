@@ -27,28 +27,30 @@ from frugan.errors import BadInput
 from frugan.faces.saehd.config import PRETRAINING_ENDS
 from frugan.faces.saehd.family import SAEHDFamily
 from frugan.faces.saehd.leras_files import (
-    OPTIMIZER_FILES,
     SAEHD,
-    SCOPES,
-    SLOTS,
-    UPDATES,
-    Arrays,
     LerasModel,
     ModelKind,
     as_original_reads,
     check_free,
+    model_name,
+    read_model,
+    write_model,
+)
+from frugan.faces.saehd.leras_names import (
+    OPTIMIZER_FILES,
+    SCOPES,
+    SLOTS,
+    UPDATES,
+    Arrays,
     faults,
     file_of,
     from_file,
     gan_misfit,
     key_of,
     misfits,
-    model_name,
-    read_model,
     slot_keys,
     to_file,
     weight_keys,
-    write_model,
 )
 from frugan.faces.saehd.leras_options import (
     AUTOENCODER,

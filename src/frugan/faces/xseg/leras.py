@@ -31,22 +31,15 @@ from frugan.contract.formats import (
 )
 from frugan.errors import BadInput
 from frugan.faces.saehd.leras_files import (
-    UPDATES,
-    Arrays,
     as_original_reads,
     backup_of,
-    faults,
-    from_file,
-    key_of,
     plain,
     read_arrays,
-    slot_keys,
     summary,
-    to_file,
     unpickled,
-    weight_keys,
     write_files,
 )
+from frugan.faces.saehd.leras_names import UPDATES, Arrays, faults, from_file, key_of, slot_keys, to_file, weight_keys
 from frugan.faces.xseg.config import XSegNetworks
 from frugan.faces.xseg.family import XSegFamily
 from frugan.faces.xseg.networks import XSeg
