@@ -1,4 +1,4 @@
-"""Writes the tables of docs/training-measured.md, training-well.md, r3gan.md and starting-weights.md.
+"""Writes the tables of the docs' pages on training that `PAGES` names.
 
     python benchmarks/training_page.py
 
@@ -17,7 +17,10 @@ from picture_sets.kinds import KINDS, Kind
 from picture_sets.known import PHOTOGRAPHS
 from stacked_digits import NAME as STACKED
 
-PAGES = tuple(DOCS / f"{page}.md" for page in ("training-measured", "training-well", "r3gan", "starting-weights"))
+PAGES = tuple(
+    DOCS / f"{page}.md"
+    for page in ("training-measured", "training-well", "r3gan", "starting-weights", "starting-weights-measured")
+)
 AT_32 = ("digits", "handwritten", "shapes", "icons", *KINDS)
 NOT_AT_64 = ("tiles", "textures", "charts", "mosaics")
 CHOSEN = tuple(of for of in KINDS if of not in NOT_AT_64)
