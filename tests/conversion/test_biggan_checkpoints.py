@@ -23,7 +23,8 @@ from frugan.engine.run.checkpoint import newest_whole, restore
 from frugan.engine.run.run_folder import RunFolder
 from frugan.engine.state.state import TrainingState
 from frugan.errors import BadInput
-from frugan.families.biggan.release_recipe import DEFAULTS, network_values, options_of, training_values
+from frugan.families.biggan.release_options import DEFAULTS, network_values, training_values
+from frugan.families.biggan.release_recipe import options_of
 from frugan.progress import quiet
 from frugan.recipe.loading import load_recipe, parse_recipe
 from frugan.recipe.recipe import Recipe

@@ -6,7 +6,8 @@ import pytest
 
 from frugan.engine.durations import Duration
 from frugan.errors import BadInput
-from frugan.families.biggan.release_recipe import DEFAULTS, network_values, options_of, training_values
+from frugan.families.biggan.release_options import DEFAULTS, network_values, training_values
+from frugan.families.biggan.release_recipe import options_of
 from frugan.recipe.loading import load_recipe, parse_recipe
 from frugan.recipe.recipe import Recipe
 from frugan.recipes import built_in

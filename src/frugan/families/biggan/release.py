@@ -33,13 +33,8 @@ from frugan.contract.formats import (
 from frugan.contract.name_table import NameTable, Row
 from frugan.errors import BadInput
 from frugan.families.biggan.family import BigGANFamily
-from frugan.families.biggan.release_recipe import (
-    DEFAULTS,
-    exported_options,
-    lines_of_differences,
-    next_lines,
-    release_recipe,
-)
+from frugan.families.biggan.release_options import DEFAULTS
+from frugan.families.biggan.release_recipe import exported_options, lines_of_differences, next_lines, release_recipe
 from frugan.safe_pickle.torch_files import Layer, read_torch_file
 from frugan.wording import first_lines, first_names
 
