@@ -13,7 +13,8 @@ from safetensors.numpy import load_file
 from families.snapshots import GOLDEN, SCRUBBED, Persistent, module, write, write_snapshot
 from frugan.errors import BadInput
 from frugan.families.stylegan2.family import StyleGAN2Family
-from frugan.families.stylegan2.snapshot import group_size, network_settings, read_snapshot
+from frugan.families.stylegan2.snapshot import group_size, network_settings
+from frugan.families.stylegan2.snapshot_modules import read_snapshot
 
 
 def test_every_number_of_the_releases_file() -> None:

@@ -19,7 +19,8 @@ from frugan.faces.data.faceset import open_faceset
 from frugan.faces.data.geometry import opencv
 from frugan.faces.saehd.leras_files import read_model
 from frugan.faces.saehd.leras_options import imported_recipe
-from frugan.families.stylegan2.snapshot import network_settings, read_snapshot
+from frugan.families.stylegan2.snapshot import network_settings
+from frugan.families.stylegan2.snapshot_modules import read_snapshot
 from frugan.metrics.feature_network import read_pth
 from frugan.metrics.moments_file import read_moments
 from frugan.recipe.loading import load_recipe, parse_recipe

@@ -17,18 +17,16 @@ from frugan.families.stylegan2.snapshot import (
     RESUMED_SAVING,
     STYLEGAN2,
     Generation,
-    Module,
     StyleGANPickle,
     StyleGANSafetensors,
     channel_limits,
-    clamp_of,
     constructor_arguments,
     discriminator_arguments,
     discriminator_widths,
     mapping_arguments,
-    part_of,
     shared_settings,
 )
+from frugan.families.stylegan2.snapshot_modules import Module, clamp_of, part_of
 from frugan.families.stylegan3.config import (
     CRITICAL_LAYERS,
     MARGIN,
