@@ -283,13 +283,17 @@ def penalties() -> str:
 def starters() -> str:
     """In as many steps from noise and from the weights that ship."""
     entries, rows = read("starters.json"), []
-    places = dict.fromkeys((entry["set"], entry["side"]) for entry in entries)
-    for of, side in places:
+    with_noise = [*entries, *read("equal-time.json")]
+    places = dict.fromkeys((entry["set"], entry["side"], entry["steps"]) for entry in entries)
+    for of, side, steps in places:
         recipe = RECIPES[side][0]
-        noise, started = (_some(entries, name, of, side) for name in (recipe, f"{recipe} init={recipe}"))
-        (first, *_), chosen_on = noise, of != PHOTOGRAPHS and not (of in KINDS and KINDS[of].held_out)
+        noise, started = (
+            _some([entry for entry in among if entry["steps"] == steps], name, of, side)
+            for among, name in ((with_noise, recipe), (entries, f"{recipe} init={recipe}"))
+        )
+        (first, *_), chosen_on = noise or started, of != PHOTOGRAPHS and not (of in KINDS and KINDS[of].held_out)
         name = f"{of}, {side} pixels, {_kinds_of(first)}{' (settings were chosen on it)' if chosen_on else ''}"
-        rows.append([name, f"{first['steps']:,}", _cell([first], REAL_SCORES), _cell(noise), _cell(started)])
+        rows.append([name, f"{steps:,}", _cell([first], REAL_SCORES), _cell(noise), _cell(started)])
     return table(["pictures", "steps", "real", "from noise", "from the weights"], rows)
 
 
