@@ -11,6 +11,7 @@ import pytest
 
 from faults.processes import CPU, Training, assert_same, events
 from faults.small_runs import OUTSIDE, minigan_and_pictures
+from frugan.cli import INTERRUPTED
 from frugan.engine.run.checkpoint import list_checkpoints
 from frugan.training.training import train
 
@@ -94,6 +95,9 @@ def test_in_the_first_second(tmp_path: Path, recipe: tuple[str, Path], number: s
         started.send_signal(number)
         said, _ = started.communicate(timeout=120)
     assert "Traceback" not in said, said
-    assert started.returncode in (0, 130, -number), said
+    # As a shell says it. Started with -m, Python 3.11 ends itself by SIGINT where the interrupt fell into a string that
+    # was being executed, as dataclasses do while modules are imported, though we handled it: a shell says 130 then, too.
+    ended = started.returncode if started.returncode >= 0 else 128 - started.returncode
+    assert ended in (0, INTERRUPTED, 128 + number), said
     if run.is_dir():
         train(*recipe, run, overrides=("training.duration=2 steps",), options=CPU)
