@@ -96,7 +96,7 @@ def test_in_the_first_second(tmp_path: Path, recipe: tuple[str, Path], number: s
         said, _ = started.communicate(timeout=120)
     assert "Traceback" not in said, said
     # As a shell says it. Started with -m, Python 3.11 ends itself by SIGINT where the interrupt fell into a string that
-    # was being executed, as dataclasses do while modules are imported, though we handled it: a shell says 130 then, too.
+    # was being executed, as dataclasses do while modules are imported, though we handled it: a shell says 130 then.
     ended = started.returncode if started.returncode >= 0 else 128 - started.returncode
     assert ended in (0, INTERRUPTED, 128 + number), said
     if run.is_dir():
