@@ -420,6 +420,11 @@ class Recipe(Settings):
         """Number of classes that the networks know; 1: none."""
         return max((n.classes or 1 for n in self.sources.values()), default=1)
 
+    @property
+    def conditional_classes(self) -> int | None:
+        """Number of classes of a class-conditional recipe, which may be one; None: it is unconditional."""
+        return next(iter(self.sources.values())).classes
+
     def optimizer_settings(self) -> dict[str, OptimizerSettings]:
         """Settings that each optimizer of the family runs with: defaults filled in, slowed down for lazy phases."""
         default = self.optimizers.get(DEFAULT_OPTIMIZER)

@@ -110,8 +110,3 @@ class Trial:
     def seconds_for(self, candidate: Candidate) -> float:
         """Seconds in which a candidate would see enough pictures at the measured pace."""
         return candidate.images / self.recipe.training.batch * self.step_seconds / THRESHOLDS.time_for_steps
-
-
-def known_classes(recipe: Recipe) -> int | None:
-    """Return the number of classes of a class-conditional recipe, which may be one; None: it is unconditional."""
-    return next(iter(recipe.sources.values())).classes

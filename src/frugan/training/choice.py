@@ -24,7 +24,7 @@ from frugan.recipe.recipe import Recipe
 from frugan.recipes import shipped_weights
 from frugan.setup.networks import Weights
 from frugan.setup.run_data_sources import Data
-from frugan.training.candidates import THRESHOLDS, Candidate, Trial, known_classes
+from frugan.training.candidates import THRESHOLDS, Candidate, Trial
 from frugan.training.choice_lines import choice_lines
 from frugan.training.choice_request import Request
 from frugan.wording import duration
@@ -257,7 +257,7 @@ def _networks(candidate: Candidate, facts: PictureFacts, *, whole: bool) -> tupl
     words = []
     if shipped.resolution != candidate.side and isinstance(candidate.recipe, str):
         words.append(f"networks.resolution={candidate.side}")
-    before = known_classes(shipped)
+    before = shipped.conditional_classes
     classes = len(facts.class_counts) or (None if before is None else 1)
     # weights that know no classes keep all that they know; a network for classes would begin anew in places
     if classes != before and not (before is None and isinstance(candidate.recipe, Recipe)):

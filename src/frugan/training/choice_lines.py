@@ -8,7 +8,7 @@ from frugan.data.parts import trained_on
 from frugan.data.pixel_lines import colour_name
 from frugan.planning.pace import Machine
 from frugan.recipe.recipe import Recipe
-from frugan.training.candidates import THRESHOLDS, Candidate, Trial, known_classes
+from frugan.training.candidates import THRESHOLDS, Candidate, Trial
 from frugan.training.choice_request import Request
 from frugan.training.picture_lines import enlarged_lines
 from frugan.training.starting_weights import FROM_NOISE
@@ -79,7 +79,7 @@ def _start_lines(facts: PictureFacts, trial: Trial, recipe: Recipe, shipped: str
                 "pictures; if you have some, name them with --init (docs/fine-tuning.md)"
             )
     else:
-        theirs, ours = known_classes(candidate.recipe), known_classes(recipe)
+        theirs, ours = candidate.recipe.conditional_classes, recipe.conditional_classes
         if theirs not in (None, ours) and ours is not None:
             yield f"classes: {ours:,}, and the weights know {theirs:,}: what these become is said with --init-classes"
         elif facts.class_counts and recipe.classes == 1:

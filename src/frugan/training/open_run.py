@@ -26,7 +26,6 @@ from frugan.recipe.recipe import Recipe
 from frugan.recipes import built_in
 from frugan.setup.recipe_setup import refuse_full_disk, refuse_too_large
 from frugan.setup.run_data_sources import Data, advice, last_run_data, open_sources, run_data_of
-from frugan.training.candidates import known_classes
 from frugan.training.choice import RecipeChoice, choose_for
 from frugan.training.kept_time import with_time
 from frugan.training.recovery import began_from, choice_of, refuse_other_recipe
@@ -261,7 +260,7 @@ def start_of(
         return Start.of(choice.start, init_classes or CLASSES_OF_SHIPPED, ships=True)
     start = Start.of(init, init_classes)
     if start is not None and start.classes is None and choice is not None and isinstance(choice.recipe, Recipe):
-        theirs, ours = known_classes(start.weights.recipe), known_classes(choice.recipe)
+        theirs, ours = start.weights.recipe.conditional_classes, choice.recipe.conditional_classes
         if theirs is not None and ours is not None and theirs != ours:
             raise unknown_classes(f"--init {init}", theirs, ours)
     if start is not None or not run.exists:
