@@ -31,7 +31,6 @@ from frugan.data.digits import as_tensors
 from frugan.recipe.loading import load_recipe
 from frugan.setup.networks import Weights, networks_from, save
 from frugan.training.run import TrainingOptions
-from frugan.training.starting_weights import CLASSES_OF_SHIPPED
 from frugan.training.training import train
 from picture_sets import load_set, part_of
 from picture_sets.kinds import KINDS
@@ -59,7 +58,7 @@ def main() -> None:
     training.add_argument("--steps", type=int, default=9000)
     training.add_argument("--pictures", type=int, default=4000, help="of each kind")
     training.add_argument("--without", default="", help="kinds that are left out, to measure on them")
-    training.add_argument("--init", help="weights to go on from; default: noise")
+    training.add_argument("--init", help="weights of the same kinds to go on from; default: noise")
     tracing = commands.add_parser("traces")
     tracing.add_argument("run", type=Path)
     tracing.add_argument("set")
@@ -80,9 +79,8 @@ def main() -> None:
     pictures = picture_set(many_kinds(given.pictures, side, without), side)
     words = [f"networks.classes={len(pictures.class_names)}", f"training.duration={given.steps} steps"]
     recipe = load_recipe(given.recipe, [*words, *given.overrides])
-    classes = None if given.init is None else CLASSES_OF_SHIPPED
     options = TrainingOptions(device="cpu")
-    train(recipe, {"images": pictures}, given.run, init=given.init, init_classes=classes, options=options, say=print)
+    train(recipe, {"images": pictures}, given.run, init=given.init, options=options, say=print)
 
 
 def many_kinds(count: int, side: int, without: tuple[str, ...] | list[str] = ()) -> Iterator[tuple[str, Image.Image]]:
