@@ -120,7 +120,7 @@ def main() -> None:
             else of: given.keep / _folder(recipe, of, given.side, minutes[0], seeds[0])
             for of, recipe in product(sets, recipes if several else recipes[:1])
         }
-        across = len(recipes) if several else 2 if len(kept) % 3 else 3
+        across = len(recipes) if several else next((n for n in (4, 3) if len(kept) % n == 0), 2)
         picture_of(kept, given.side, across).save(given.picture, quality=85)
         return
     if given.floors:
