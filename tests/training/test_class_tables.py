@@ -199,6 +199,16 @@ def test_stylegan2s_mappings_are_such_tables(tmp_path: Path, said: list[str]) ->
         )
 
 
+def test_a_discriminator_alone(recipe: str, pictures: Path, tmp_path: Path) -> None:
+    """Its table becomes their mean; the generator, and its average, are fresh."""
+    of = load_recipe(recipe, ["networks.classes=5"])
+    save({"D": build_networks(of)["D"]}, of, tmp_path / "w.safetensors")
+    said = start(recipe, pictures, tmp_path / "run", tmp_path / "w.safetensors", "mean")
+    assert said.count("init: fresh: G") == 1
+    before, after = load_file(tmp_path / "w.safetensors"), newest(tmp_path / "run")
+    assert near(after["D.embed.weight"], before["D.embed.weight"].mean(0).expand(2, -1))
+
+
 def test_networks_without_such_tables(tmp_path: Path) -> None:
     from training.test_starting_weights import RECIPE  # noqa: PLC0415
 

@@ -323,8 +323,8 @@ def start_from(start: Start, recipe: Recipe, state: TrainingState, class_names: 
             say(note)
         say("init: the pretrained networks' optimizer state is taken over as well")
     if state.ema.networks:
-        _, fresh = fit.take("averages", state.ema.networks, read_starting_weights(averaged, averages=True))
-        _tell_fresh(fresh, say)
+        _, fresh_averages = fit.take("averages", state.ema.networks, read_starting_weights(averaged, averages=True))
+        _tell_fresh([name for name in fresh_averages if name not in fresh], say)
 
 
 def _tell_fresh(names: Sequence[str], say: Say) -> None:
@@ -378,6 +378,8 @@ class _Fit:
             kind: "networks" or "averages".
         """
         present = {name: n for name, n in networks.items() if name in weights.networks and name not in self.other}
+        if not present and kind == "averages":
+            return [], sorted(networks)
         # told once; of weights that ship the choice has told
         told = self.say if kind == "networks" and not self.start.shipped else None
         weights = numbered_as_here(weights, self.recipe)
