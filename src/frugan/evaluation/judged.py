@@ -22,6 +22,7 @@ from frugan.files import Folders, read_json
 from frugan.metrics.control import MOST_LOOKS, Control, control_of
 from frugan.metrics.feature_network import PixelFeatures
 from frugan.metrics.leave_one_out import FEWEST, leave_one_out
+from frugan.metrics.provenance import NONE
 from frugan.metrics.scores import ball_radii, neighbour_scores, precision_recall, proportion_half_width
 from frugan.metrics.two_sample import MOST_PICTURES, Judge, TwoSample, seen_by_judge, two_sample
 from frugan.progress import Progress, Say, quiet
@@ -132,6 +133,7 @@ class TwoSampleTest:
         self.stage("two-sample: judging the samples")
         return {**_known_to(self._judged(generated)), "two_sample_real": self.real.mean}
 
+    @property
     def of_real(self) -> dict[str, float]:
         """Scores by name, of the second half of the real pictures in place of generated ones."""
         return _known_to(self.real)
@@ -294,6 +296,44 @@ class PixelTest:
         """Precision and recall of some pictures against the first half."""
         rows, radii = self._known
         return precision_recall(self._pixels(others).pooled.numpy(), rows, real_radii=radii)
+
+
+@dataclass(frozen=True)
+class ControlledTests:
+    """The tests of an evaluation whose scores are left out where their control sees nothing."""
+
+    pictures: int  # real pictures
+    two_sample: TwoSampleTest | None  # None: it is not measured
+    by_pixels: tuple[str, ...]  # metrics by neighbours in pixels, for which one control decides
+    pixels: PixelTest | None  # None: these are not measured, or there are too few pictures
+
+    @cached_property
+    def blind(self) -> dict[str, str]:
+        """Metrics whose scores would say nothing, and in words why."""
+        lines: dict[str, str] = {}
+        if self.two_sample is not None and self.two_sample.blind is not None:
+            lines["two-sample"] = self.two_sample.blind
+        if not self.by_pixels:
+            return lines
+        left_out = PixelTest.lacking(self.pictures, self.by_pixels) if self.pixels is None else self.pixels.blind
+        return lines if left_out is None else lines | dict.fromkeys(self.by_pixels, left_out)
+
+    @property
+    def judge(self) -> str:
+        """The judge of two-sample, for the provenance."""
+        return NONE if self.two_sample is None else self.two_sample.described
+
+    @property
+    def neighbours(self) -> int:
+        """Pictures on either side of scores by pixels, for the provenance."""
+        return 0 if self.pixels is None else self.pixels.count
+
+    @property
+    def control(self) -> str:
+        """What each control sees, for the provenance."""
+        controls = {} if self.two_sample is None else {"two-sample": self.two_sample.control}
+        controls |= {} if self.pixels is None else {",".join(self.by_pixels): self.pixels.control}
+        return "; ".join(f"{names} {control}" for names, control in controls.items()) or NONE
 
 
 FORMAT = 1

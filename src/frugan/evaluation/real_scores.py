@@ -21,7 +21,7 @@ from frugan.evaluation.class_shares import have_other_shares
 from frugan.evaluation.compared import HELD_OUT, Compared, are_unseen_digits, compared_with, described, unseen_digits
 from frugan.evaluation.feature_collector import GatheredFeatures
 from frugan.evaluation.feature_scores import NEED_ROWS, features_of, measurable, measured, too_few
-from frugan.evaluation.judged import PixelTest, TwoSampleTest
+from frugan.evaluation.judged import ControlledTests, PixelTest, TwoSampleTest
 from frugan.evaluation.reference import (
     FEATURES_AT_ONCE,
     MOST_ROWS,
@@ -103,35 +103,26 @@ def evaluate_real(
     wanted = USUAL_METRICS if options.metrics is None else options.metrics
     metrics = measurable(wanted, network, parts.against.resolution, say, by_name=options.metrics is not None)
 
+    tests = parts.tests(metrics, network.name, options, stage, progress)
+    judge = tests.judge  # too few pictures are refused before any features are taken
     scores: dict[str, float] = {}
     by_class: dict[str, float] = {}
     warnings: list[str] = [] if compared.doubt is None else [compared.doubt]
-    test, rows = parts.judged(options, stage, progress), 0
-    judge = test.described if "two-sample" in metrics else NONE
-    by_pixels = PixelTest.among(metrics, network.name)
-    others = tuple(metric for metric in metrics if metric not in by_pixels)
+    rows = 0
+    others = tuple(metric for metric in metrics if metric not in tests.by_pixels)
     if {*others} - WITHOUT_FEATURES:
         stage("features of real pictures")
         scores, by_class, found, rows = _part_against_others(network, parts, others, progress)
         warnings += found
-    pixel_test = PixelTest.of(parts.given, parts.most(options), by_pixels) if by_pixels else None
-    blind: dict[str, str] = {}  # metric -> why its scores are left out
-    if by_pixels:
-        stage(f"{neighbours_in_words(by_pixels)} of real pictures, and their control")
-        left_out = PixelTest.lacking(len(parts.given), by_pixels) if pixel_test is None else pixel_test.blind
-        blind |= {} if left_out is None else dict.fromkeys(by_pixels, left_out)
-    if pixel_test is not None and not blind:
-        scores |= pixel_test.of_others(parts.scored) if parts.held_out else pixel_test.of_real
-    if "two-sample" in metrics and test.blind is not None:
-        blind["two-sample"] = test.blind
-    elif "two-sample" in metrics:
-        scores |= test.of_others(parts.scored) if parts.held_out else test.of_real()
-    warnings += dict.fromkeys(blind.values())
+    if tests.by_pixels:
+        stage(f"{neighbours_in_words(tests.by_pixels)} of real pictures, and their control")
+    for test in (tests.pixels, tests.two_sample):
+        if test is not None and test.blind is None:
+            scores |= test.of_others(parts.scored) if parts.held_out else test.of_real
+    warnings += dict.fromkeys(tests.blind.values())  # a line may be about several
     for line in warnings:
         if line != compared.doubt:  # which was told when they were opened
             say(f"warning: {line}")
-    controls = {"two-sample": test.control} if "two-sample" in metrics else {}
-    controls |= {} if pixel_test is None else {",".join(by_pixels): pixel_test.control}
     split = UNSEEN_BY_THE_DEMO if are_unseen_digits(data) else parts.split
     provenance = Provenance(
         network=network.name,
@@ -152,9 +143,9 @@ def evaluate_real(
         weights=NONE if weights is None else str(weights.path),
         step=0,
         judge=judge,
-        neighbours=0 if pixel_test is None else pixel_test.count,
-        control="; ".join(f"{names} {control}" for names, control in controls.items()) or NONE,
-        blind=",".join(blind) or NONE,
+        neighbours=tests.neighbours,
+        control=tests.control,
+        blind=",".join(tests.blind) or NONE,
         scored=REAL,
     )
     return Evaluation(scores, provenance, by_class, tuple(warnings))
@@ -222,13 +213,28 @@ class _Parts:
         split = "all" if trained_on is None else HALVES_HELD_OUT
         return cls(given.only(order[:first]), given.only(order[first:]), given, split)
 
-    def judged(self, options: EvaluationOptions, stage: Say, progress: Progress | None) -> TwoSampleTest:
-        """The pictures of two-sample: those that generated ones are judged against, and no more than are scored."""
-        return TwoSampleTest(self.given, self.most(options), options.judge, stage, progress)
+    def tests(
+        self,
+        metrics: Sequence[str],
+        network: str,
+        options: EvaluationOptions,
+        stage: Say,
+        progress: Progress | None,
+    ) -> ControlledTests:
+        """The tests among the metrics whose scores need a control, with no more pictures than are scored.
 
-    def most(self, options: EvaluationOptions) -> int:
-        """Most pictures that may take the place of generated ones."""
-        return min(options.samples, len(self.scored)) if self.held_out else options.samples
+        Args:
+            network: name of the feature network.
+        """
+        most = min(options.samples, len(self.scored)) if self.held_out else options.samples
+        by_pixels = PixelTest.among(metrics, network)
+        judged = TwoSampleTest(self.given, most, options.judge, stage, progress)
+        return ControlledTests(
+            pictures=len(self.given),
+            two_sample=judged if "two-sample" in metrics else None,
+            by_pixels=by_pixels,
+            pixels=PixelTest.of(self.given, most, by_pixels) if by_pixels else None,
+        )
 
 
 def _part_against_others(

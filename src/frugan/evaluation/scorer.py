@@ -20,11 +20,10 @@ from frugan.evaluation.class_shares import class_counts, with_shares
 from frugan.evaluation.equivariance import BY_MOVING, equivariance, refuse_unmovable
 from frugan.evaluation.feature_collector import FeatureCollector, FeatureTask, GatheredFeatures
 from frugan.evaluation.feature_scores import NEED_ROWS, measurable, measured, too_few
-from frugan.evaluation.judged import MOST_FOR_PIXELS, PixelTest, TwoSampleTest
+from frugan.evaluation.judged import MOST_FOR_PIXELS, ControlledTests, PixelTest, TwoSampleTest
 from frugan.evaluation.path_length import path_length
 from frugan.evaluation.reference import FEATURES_AT_ONCE, WITHOUT_FEATURES, Reference, reference_of
 from frugan.files import Folders
-from frugan.metrics.control import Control
 from frugan.metrics.feature_network import FeatureNetwork, RowStore, temporary_rows
 from frugan.metrics.moments_file import FileMoments
 from frugan.metrics.provenance import ALIKE, AS_REAL, MOST_WITHOUT_REAL, NONE, Provenance
@@ -242,7 +241,7 @@ class Scorer:
                 scores |= equivariance(self.recipe, networks(), metrics, draw, moved, self.progress)
                 drawn = drawn or _without_features(moved)
             assert drawn is not None  # there is at least one metric
-            warnings += dict.fromkeys(self._blind.values())  # a line may be about several
+            warnings += dict.fromkeys(self._tests.blind.values())  # a line may be about several
 
         # Scores without what they were measured with would mean nothing.
         provenance = self._provenance(draw, drawn, reference, device, weights, step, ema=ema)
@@ -261,7 +260,7 @@ class Scorer:
         """
         test = self._pixel_test
         self.stage(f"{neighbours_in_words(self._by_pixels)} of real pictures, and their control")
-        if test is None or {*self._by_pixels} & {*self._blind}:
+        if test is None or {*self._by_pixels} & {*self._tests.blind}:
             return {}
         scores = test.scores(store.rows())
         if (flatters := test.flatters(scores)) is not None:
@@ -281,14 +280,14 @@ class Scorer:
         return judged, {} if test.blind is not None else test.scores(judged.pictures)
 
     @cached_property
-    def _controls(self) -> dict[str, Control]:
-        """Controls of the metrics that have one."""
-        controls: dict[str, Control] = {}
-        if "two-sample" in self.metrics:
-            controls["two-sample"] = self.test.control
-        if self._pixel_test is not None:
-            controls[",".join(self._by_pixels)] = self._pixel_test.control
-        return controls
+    def _tests(self) -> ControlledTests:
+        """The tests among the metrics that have a control."""
+        return ControlledTests(
+            pictures=0 if self.pictures is None else len(self.pictures),
+            two_sample=self.test if "two-sample" in self.metrics else None,
+            by_pixels=self._by_pixels,
+            pixels=self._pixel_test,
+        )
 
     @cached_property
     def _pixel_test(self) -> PixelTest | None:
@@ -324,19 +323,6 @@ class Scorer:
     def _by_pixels(self) -> tuple[str, ...]:
         """Metrics that compare neighbours by pixels, for which one control decides."""
         return () if self.pictures is None else PixelTest.among(self.metrics, self.network.name)
-
-    @cached_property
-    def _blind(self) -> dict[str, str]:
-        """Metrics whose scores would say nothing, and in words why."""
-        lines: dict[str, str] = {}
-        if "two-sample" in self.metrics and self.test.blind is not None:
-            lines["two-sample"] = self.test.blind
-        if self._by_pixels and self._pixel_test is None:
-            assert self.pictures is not None
-            lines |= dict.fromkeys(self._by_pixels, PixelTest.lacking(len(self.pictures), self._by_pixels))
-        elif self._pixel_test is not None and self._pixel_test.blind is not None:
-            lines |= dict.fromkeys(self._by_pixels, self._pixel_test.blind)
-        return lines
 
     @cached_property
     def test(self) -> TwoSampleTest:
@@ -391,10 +377,10 @@ class Scorer:
             psi_layers=draw.psi_layers,
             noise=draw.noise,
             rounding=draw.rounding,
-            judge=self.test.described if "two-sample" in self.metrics else NONE,
-            neighbours=0 if self._pixel_test is None else self._pixel_test.count,
-            control="; ".join(f"{name} {control}" for name, control in self._controls.items()) or NONE,
-            blind=",".join(self._blind) or NONE,
+            judge=self._tests.judge,
+            neighbours=self._tests.neighbours,
+            control=self._tests.control,
+            blind=",".join(self._tests.blind) or NONE,
         )
 
     def _classes(self, draw: DrawRequest) -> str:
