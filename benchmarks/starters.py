@@ -2,13 +2,14 @@
 
     python benchmarks/starters.py train RECIPE RUN [key.sub=value ...] [--steps N] [--pictures N] [--without KIND,...]
         [--init RECIPE|FILE]
-    python benchmarks/starters.py write RUN [--out FILE.safetensors]
+    python benchmarks/starters.py write RUN|FILE [--networks D] [--out FILE.safetensors]
     python benchmarks/starters.py traces RUN SET [--archives DIR] [--picture OUT.webp]
 
 `train` draws so many pictures of each kind that settings may be chosen on (benchmarks/picture_sets/kinds.py), a class
 for each kind, and trains the recipe on them; a run that was stopped goes on. `write` takes the averaged generator and
 the discriminator of a run's newest checkpoint, rounds them to half precision, and writes them where `frugan train`
-looks for them, beside the recipe. The file names its recipe with the seed, the kinds and the number of steps.
+looks for them, beside the recipe; or some of these networks alone. The file names its recipe with the seed, the kinds
+and the number of steps.
 
 `traces` counts whether drawn pictures shine through in a run that began from these weights and was trained on a set:
 how often the nearest of as many pictures of both is a drawn one, for generated pictures and for real ones that the run
@@ -18,7 +19,7 @@ nearest real one.
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -66,10 +67,11 @@ def main() -> None:
     tracing.add_argument("--picture", type=Path)
     writing = commands.add_parser("write")
     writing.add_argument("run", type=Path)
+    writing.add_argument("--networks", default="G,D", help="which are written")
     writing.add_argument("--out", type=Path, help="default: where it ships")
     given = parser.parse_args()
     if given.command == "write":
-        write(given.run, given.out)
+        write(given.run, given.networks.split(","), given.out)
         return
     if given.command == "traces":
         print(json.dumps(traces(given.run, given.set, given.archives, given.picture)))
@@ -94,8 +96,8 @@ def many_kinds(count: int, side: int, without: tuple[str, ...] | list[str] = ())
             yield "shapes", picture
 
 
-def write(run: Path, out: Path | None) -> None:
-    """Write a run's averaged generator and its discriminator in half precision.
+def write(run: Path, names: Sequence[str], out: Path | None) -> None:
+    """Write a run's averaged generator and its discriminator in half precision, or one of the two.
 
     Raises:
         SystemExit: the file would be too large to ship.
@@ -105,7 +107,7 @@ def write(run: Path, out: Path | None) -> None:
     recipe = averaged.recipe
     name = f"biggan-small-{recipe.resolution}"
     path = out or Path(str(resources.files("frugan.recipes") / f"{name}.safetensors"))
-    halves = {key: network.half() for key, network in networks.items()}
+    halves = {key: networks[key].half() for key in names}
     save(halves, recipe, path, averaged.class_names, step=averaged.step, licence=LICENCE)
     mib = path.stat().st_size / MIB
     if mib > MOST_MIB:

@@ -37,7 +37,16 @@ USUAL_SECONDS = 150
 """Of a core, in which most changes of a short training were tried."""
 LONGER_WEIGHTS = "starter-plus-"
 """Begins the names of weights that went on from those that ship; the steps follow."""
-
+ALONE = {
+    32: "biggan-small-32 init=biggan-small-32-D.safetensors",
+    64: "biggan-small-64 init=biggan-small-64",
+}
+"""Side -> recipe whose discriminator alone begins from the weights."""
+BOTH = {
+    32: "biggan-small-32 init=biggan-small-32",
+    64: "biggan-small-64 init=biggan-small-64-both.safetensors",
+}
+"""Side -> recipe whose networks both begin from them."""
 LONGER = (
     *((recipe, "handwritten", 32, 15) for recipe in ("biggan-small-32", NORMED[32])),
     *(
@@ -281,20 +290,20 @@ def penalties() -> str:
 
 
 def starters() -> str:
-    """In as many steps from noise and from the weights that ship."""
+    """In as many steps from noise, from a discriminator alone, and from both networks."""
     entries, rows = read("starters.json"), []
     with_noise = [*entries, *read("equal-time.json")]
     places = dict.fromkeys((entry["set"], entry["side"], entry["steps"]) for entry in entries)
     for of, side, steps in places:
         recipe = RECIPES[side][0]
-        noise, started = (
+        noise, alone, both = (
             _some([entry for entry in among if entry["steps"] == steps], name, of, side)
-            for among, name in ((with_noise, recipe), (entries, f"{recipe} init={recipe}"))
+            for among, name in ((with_noise, recipe), (entries, ALONE[side]), (entries, BOTH[side]))
         )
-        (first, *_), chosen_on = noise or started, of != PHOTOGRAPHS and not (of in KINDS and KINDS[of].held_out)
+        (first, *_), chosen_on = noise or alone or both, of != PHOTOGRAPHS and not (of in KINDS and KINDS[of].held_out)
         name = f"{of}, {side} pixels, {_kinds_of(first)}{' (settings were chosen on it)' if chosen_on else ''}"
-        rows.append([name, f"{steps:,}", _cell([first], REAL_SCORES), _cell(noise), _cell(started)])
-    return table(["pictures", "steps", "real", "from noise", "from the weights"], rows)
+        rows.append([name, f"{steps:,}", _cell([first], REAL_SCORES), _cell(noise), _cell(alone), _cell(both)])
+    return table(["pictures", "steps", "real", "from noise", "discriminator from the weights", "both from them"], rows)
 
 
 def little_time() -> str:

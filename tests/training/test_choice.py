@@ -369,9 +369,13 @@ def test_weights_to_start_from_bring_their_recipe() -> None:
 def test_weights_that_ship_are_started_from_unless_noise_or_other_networks_are_asked_for() -> None:
     def start(*words: str, **how: Any) -> tuple[str | None, bool]:
         chosen = choose(facts_of(classes=(5, 6)), SLOW, "2h", words, **how)
-        return chosen.start, any("--init none" in line for line in chosen.lines)
+        known = "a discriminator that ships" if chosen.start == "biggan-small-64" else "weights that ship"
+        told = [line.startswith(f"start: {known} ") for line in chosen.lines if "--init none" in line]
+        assert all(told)
+        return chosen.start, bool(told)
 
     assert start() == ("biggan-small-64", True)
+    assert start("networks.resolution=32") == ("biggan-small-32", True)
     assert start(from_noise=True) == (None, False)
     assert start("networks.generator_channels=16") == (None, False)
     assert start("networks.channels=1", "optimizers.G.learning_rate=5e-4") == ("biggan-small-64", True)

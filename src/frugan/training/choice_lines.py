@@ -6,8 +6,10 @@ from frugan.data.facts import PictureFacts
 from frugan.data.formats.decoding import background
 from frugan.data.parts import trained_on
 from frugan.data.pixel_lines import colour_name
+from frugan.engine.run.tensor_files import read_names
 from frugan.planning.pace import Machine
 from frugan.recipe.recipe import Recipe
+from frugan.recipes import shipped_weights
 from frugan.training.candidates import THRESHOLDS, Candidate, Trial
 from frugan.training.choice_request import Request
 from frugan.training.picture_lines import enlarged_lines
@@ -66,7 +68,7 @@ def _start_lines(facts: PictureFacts, trial: Trial, recipe: Recipe, shipped: str
     candidate = trial.candidate
     if shipped is not None:
         yield (
-            "start: weights that ship with frugan, trained on drawn pictures of many kinds "
+            f"start: {_in_words(shipped)} with frugan, trained on drawn pictures of many kinds "
             f"(docs/starting-weights.md); from noise instead: --init {FROM_NOISE}"
         )
         if words := [word for word in candidate.words_of_few_steps if word in trial.words]:
@@ -84,6 +86,13 @@ def _start_lines(facts: PictureFacts, trial: Trial, recipe: Recipe, shipped: str
             yield f"classes: {ours:,}, and the weights know {theirs:,}: what these become is said with --init-classes"
         elif facts.class_counts and recipe.classes == 1:
             yield "classes: none, as the weights know none; the folders are not told apart"
+
+
+def _in_words(shipped: str) -> str:
+    """Whether a recipe's weights are those of all networks, or of the discriminator alone."""
+    file = shipped_weights(shipped)
+    alone = file is not None and {name.partition(".")[0] for name in read_names(file)} == {"D"}
+    return "a discriminator that ships" if alone else "weights that ship"
 
 
 def _flip_lines(recipe: Recipe, request: Request) -> Iterator[str]:
