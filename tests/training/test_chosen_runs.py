@@ -176,6 +176,11 @@ def test_a_run_that_began_from_weights_that_ship_is_found_again(
     train(str(run), pictures, options=CPU)
     begun = [event for event in read_events(run / "events.jsonl") if event["event"] == "start"]
     assert [event.get("init") for event in begun] == ["tiny", None, "tiny"]
+    # the choice told of them at first, in a line of its own
+    lines = [event["line"] for event in read_events(run / "events.jsonl") if event["event"] == "choice"]
+    assert [line for line in lines if line.startswith("init: all weights")] == [
+        "init: all weights of G, D from those that ship with tiny"
+    ]
 
 
 def test_what_cannot_be_a_run_is_refused_before_anything_is_looked_at(

@@ -257,7 +257,8 @@ def start_of(
             say(f"--init {init} is ignored: the run exists and resumes from its own checkpoint")
         return None
     if init is None and choice is not None and choice.start is not None and not run.exists:
-        return Start.of(choice.start, init_classes or CLASSES_OF_SHIPPED, ships=True)
+        chosen = Start.of(choice.start, init_classes or CLASSES_OF_SHIPPED, ships=True)
+        return chosen and replace(chosen, told=True)
     start = Start.of(init, init_classes)
     if start is not None and start.classes is None and choice is not None and isinstance(choice.recipe, Recipe):
         theirs, ours = start.weights.recipe.conditional_classes, choice.recipe.conditional_classes

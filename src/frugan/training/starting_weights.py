@@ -213,6 +213,7 @@ class Start:
     classes: ClassStart | None = None
     damage: Sequence[str] = ()  # lines on damaged checkpoints that were skipped
     shipped: bool = False  # with the recipe that `path` names
+    told: bool = False  # a line on the choice of these weights has said that they are taken
 
     @classmethod
     def of(cls, init: str | Path | None, classes: str | None, *, ships: bool = False) -> "Start | None":
@@ -380,8 +381,7 @@ class _Fit:
         present = {name: n for name, n in networks.items() if name in weights.networks and name not in self.other}
         if not present and kind == "averages":
             return [], sorted(networks)
-        # told once; of weights that ship the choice has told
-        told = self.say if kind == "networks" and not self.start.shipped else None
+        told = self.say if kind == "networks" and not self.start.told else None
         weights = numbered_as_here(weights, self.recipe)
         weights = with_classes(present, weights, self.recipe, self.start.classes, self.class_names, told)
         current = network_tensors(present)
@@ -394,7 +394,8 @@ class _Fit:
         if same or not mine:
             taken = load_networks(present, tensors, f"--init {weights.path}")
             if told is not None:
-                told(f"init: all weights of {', '.join(present) or 'no network'} from {weights.path}")
+                source = f"those that ship with {self.start.path}" if self.start.shipped else str(weights.path)
+                told(f"init: all weights of {', '.join(present) or 'no network'} from {source}")
             more = "all of it"
         else:
             agreeing, new = _agreement(mine, _by_piece(self.recipe.kind, tensors), current, tensors)
@@ -402,7 +403,7 @@ class _Fit:
             for name in present:
                 self.say(f"init: {kind} {name}: {_in_words(name, agreeing, new)}; from {weights.path}")
             more = "more"
-        if self.differing and kind == "networks":
+        if self.differing and told is not None:
             self.say(f"init: {'; '.join(self.differing)}: to take {more} over, override networks.KEY=VALUE")
         return taken, sorted(set(networks) - set(present))
 
