@@ -15,8 +15,9 @@ from limits import Limit, place_of
 # before anything imports torch: a training forked from a test would wait for ever for threads that it did not inherit
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-settings.register_profile("short", max_examples=25)
-settings.register_profile("long", max_examples=100)  # `--hypothesis-profile long`, as `make test-long` has it
+# "long" is `--hypothesis-profile long`, as `make test-long` has it; no deadline, as a busy machine is no fault
+settings.register_profile("short", max_examples=25, deadline=None)
+settings.register_profile("long", max_examples=100, deadline=None)
 settings.load_profile("short")
 
 

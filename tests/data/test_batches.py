@@ -26,7 +26,7 @@ def numbered(number: int) -> PictureSet:
     return PictureSet(pictures, np.arange(number, dtype=np.int64) * 7, ("x",), True, "")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     number=st.integers(1, 23),
     seed=st.integers(0, 2**40),
@@ -44,7 +44,7 @@ def test_any_cutting_gives_the_same_stream(number: int, seed: int, flip: bool, s
         torch.testing.assert_close(torch.cat([part[key] for part in parts]), whole[key], rtol=0, atol=0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(number=st.integers(1, 50), seed=st.integers(0, 2**40), epoch=st.integers(0, 10**6))
 def test_each_epoch_is_a_permutation(number: int, seed: int, epoch: int) -> None:
     labels = Batches(numbered(number), seed=seed, name="images").take(epoch * number, number)["labels"]

@@ -43,7 +43,7 @@ def same(batch: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> b
     return batch.keys() == expected.keys() and all(torch.equal(batch[key], expected[key]) for key in batch)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     requests=st.lists(st.tuples(st.integers(0, 40), st.integers(1, 9)), max_size=12),
     depth=st.integers(0, 4),

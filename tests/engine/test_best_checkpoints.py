@@ -25,7 +25,7 @@ def steps(best: BestCheckpoints) -> list[int]:
 
 
 @given(st.lists(st.floats(-100, 100), min_size=1, max_size=12, unique=True), st.integers(1, 4), st.booleans())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_the_best_are_kept(
     tmp_path_factory: pytest.TempPathFactory, values: list[float], count: int, lower: bool
 ) -> None:

@@ -78,7 +78,7 @@ def test_moments_that_have_no_distance(one: torch.Tensor, other: torch.Tensor, m
 
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=12), st.integers(0, 2**31), st.floats(-1e4, 1e4))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_moments_are_the_same_however_they_come(sizes: list[int], seed: int, offset: float) -> None:
     """In pieces, or of several processes together; also far from zero, where sums of squares lose their digits."""
     rows = torch.randn(sum(sizes), 5, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + offset

@@ -44,7 +44,7 @@ def by_formula(constraints: PlanConstraints | None = None, sample_bytes: int = M
 
 
 @given(st.integers(60, 400), st.integers(60, 400), st.integers(1, 5))
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow])
 def test_more_memory_is_never_slower(one_mib: int, other_mib: int, sample_mib: int) -> None:
     asked = by_formula(sample_bytes=sample_mib * MIB)
     less, more = (asked.within(mib * MIB) for mib in sorted((one_mib, other_mib)))
@@ -262,7 +262,6 @@ def _random_task(networks: MadeUpNetworks, objective: MadeUpObjective, phase: st
 def _examples(count: int) -> settings:
     return settings(
         max_examples=count,
-        deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
         derandomize=True,
         phases=[Phase.generate],  # to shrink a failure would take longer than to read it

@@ -47,7 +47,7 @@ def test_never_is_in_no_phase_and_no_report() -> None:
 
 
 @given(st.integers(1, 900))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_a_long_run_is_thinned_and_keeps_its_means_and_its_end(reports: int) -> None:
     maps = GradientMaps()
     for i in range(reports):

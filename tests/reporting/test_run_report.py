@@ -14,7 +14,7 @@ from frugan.reporting.run_report import MOST_POINTS, Charts, Curve, Picture, Run
 
 
 @given(st.integers(1, 5000), st.integers(1, 50))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_curve_is_thinned_and_keeps_its_mean_and_its_end(count: int, stride: int) -> None:
     growing = Curve()
     for i in range(count):

@@ -40,7 +40,7 @@ def test_the_originals_files_are_read_as_python_reads_them(golden: Path, name: s
     assert same(load_pickle(data, name), expected)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(value=PLAIN, protocol=st.integers(2, 5))
 def test_plain_values(value: Any, protocol: int) -> None:
     assert same(load_pickle(pickle.dumps(value, protocol), "x"), value)

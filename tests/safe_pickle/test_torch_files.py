@@ -136,7 +136,7 @@ def test_every_file_that_is_cut_off_is_told(tmp_path: Path, zipped: bool) -> Non
             read_torch_file(tmp_path / "cut.pth")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=st.data(), zipped=st.booleans())
 def test_any_byte_changed_is_told_or_harmless(data: st.DataObject, zipped: bool, tmp_path_factory: Any) -> None:
     buffer = io.BytesIO()

@@ -50,7 +50,7 @@ def test_the_index_of_the_originals_pak_is_too(golden: Path) -> None:
     assert [name for name, _ in ours[-200:]] == [name for name, _ in theirs[-200:]]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(value=PLAIN)
 def test_plain_values_as_python_writes_them(value: Any) -> None:
     assert dump_pickle(value, 3) == pickle.dumps(value, 3)

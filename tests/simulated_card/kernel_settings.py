@@ -3,7 +3,6 @@
 from hypothesis import Phase, settings
 
 SETTINGS = settings(
-    deadline=None,
     max_examples=settings().max_examples // 3,
     report_multiple_bugs=False,
     phases=[Phase.explicit, Phase.generate],

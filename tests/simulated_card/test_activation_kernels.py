@@ -24,7 +24,7 @@ ORDERS = (torch.channels_last, torch.contiguous_format)
 SIDES = st.integers(1, 67)
 SMALL = st.integers(1, 5)
 MAP = (2, 21, 3, 4)
-SETTINGS = settings(deadline=None, report_multiple_bugs=False, phases=[Phase.explicit, Phase.generate])
+SETTINGS = settings(report_multiple_bugs=False, phases=[Phase.explicit, Phase.generate])
 """A case says all there is to know: to look for a smaller one takes minutes here."""
 MAPS = {"unscaled_twice": 2}
 """Operation -> how many maps it gives, if not one."""

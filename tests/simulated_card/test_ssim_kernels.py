@@ -16,7 +16,7 @@ from simulated_card.other_order import in_another_order
 
 pytest.importorskip("triton.runtime.interpreter", reason="needs Triton: pip install 'frugan[kernels]'")
 
-SETTINGS = settings(deadline=None, report_multiple_bugs=False, phases=[Phase.explicit, Phase.generate])
+SETTINGS = settings(report_multiple_bugs=False, phases=[Phase.explicit, Phase.generate])
 PAIRS = {each.name: (each.plain, each.start) for each in operations(ssim)}
 """Operation -> the same in torch and by the kernel."""
 SIDES = st.integers(1, 67)

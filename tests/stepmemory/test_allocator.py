@@ -82,7 +82,7 @@ def test_what_is_no_request() -> None:
         allocator.free(block)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(1, 64 * MIB), st.integers(0, 10)), max_size=80))
 def test_no_two_blocks_overlap_and_all_comes_back(steps: list[tuple[int, int]]) -> None:
     allocator = CachingAllocator()

@@ -59,7 +59,7 @@ def test_checksums() -> None:
     assert unmask(masked(b"text")) == crc32c(b"text")
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(length=st.integers(0, 70_000), seed=st.integers(0, 9))
 def test_long_texts_have_the_checksum_of_their_bytes_one_by_one(length: int, seed: int) -> None:
     data = np.random.default_rng(seed).bytes(length)
@@ -133,7 +133,7 @@ def test_damaged_indexes(tmp_path: Path, data: bytes, message: str) -> None:
         read_bundle(_index(tmp_path, data))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(position=st.integers(0, len(GOOD) - 1), value=st.integers(0, 255))
 def test_any_byte_changed_is_told_or_harmless(position: int, value: int) -> None:
     data = bytearray(GOOD)

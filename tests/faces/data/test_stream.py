@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from frugan.faces.data.batches import FaceOrder, yaw_bins
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 40), st.integers(0, 200), st.lists(st.integers(0, 9), max_size=8), st.booleans())
 def test_any_cutting_gives_the_same_stream(number: int, position: int, counts: list[int], uniform: bool) -> None:
     yaws = np.linspace(-0.1, 1.4, number) ** 3 if uniform else None
