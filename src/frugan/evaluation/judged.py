@@ -330,7 +330,7 @@ class ControlledTests:
 
     @property
     def control(self) -> str:
-        """What each control sees, for the provenance."""
+        """Each control behind the metrics that it decides about, in one line for the provenance."""
         controls = {} if self.two_sample is None else {"two-sample": self.two_sample.control}
         controls |= {} if self.pixels is None else {",".join(self.by_pixels): self.pixels.control}
         return "; ".join(f"{names} {control}" for names, control in controls.items()) or NONE

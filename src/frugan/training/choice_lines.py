@@ -68,7 +68,7 @@ def _start_lines(facts: PictureFacts, trial: Trial, recipe: Recipe, shipped: str
     candidate = trial.candidate
     if shipped is not None:
         yield (
-            f"start: {_in_words(shipped)} with frugan, trained on drawn pictures of many kinds "
+            f"start: {_what_ships(shipped)} with frugan, trained on drawn pictures of many kinds "
             f"(docs/starting-weights.md); from noise instead: --init {FROM_NOISE}"
         )
         if words := [word for word in candidate.words_of_few_steps if word in trial.words]:
@@ -88,9 +88,9 @@ def _start_lines(facts: PictureFacts, trial: Trial, recipe: Recipe, shipped: str
             yield "classes: none, as the weights know none; the folders are not told apart"
 
 
-def _in_words(shipped: str) -> str:
-    """Whether a recipe's weights are those of all networks, or of the discriminator alone."""
-    file = shipped_weights(shipped)
+def _what_ships(recipe: str) -> str:
+    """Subject and verb of a line on a recipe's weights, which may be of the discriminator alone."""
+    file = shipped_weights(recipe)
     alone = file is not None and {name.partition(".")[0] for name in read_names(file)} == {"D"}
     return "a discriminator that ships" if alone else "weights that ship"
 
