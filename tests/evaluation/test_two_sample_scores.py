@@ -219,6 +219,11 @@ def test_too_few_pictures_are_refused_or_leave_a_training_without_scores(scored:
         evaluate(scored / "run", noise(59), OPTIONS, say=quiet)
     with pytest.raises(BadInput, match=words):
         evaluate_real(noise(59), OPTIONS, say=quiet)
+    stages = list[str]()
+    with_features = replace(OPTIONS, metrics=("fid", "two-sample"), network="evaluation.scored:colours")
+    with pytest.raises(BadInput, match=words):
+        evaluate_real(noise(59), with_features, say=quiet, stage=stages.append)
+    assert stages == ["reading real pictures"]  # before features are taken, which may need an hour
     with pytest.raises(BadInput, match="150 real pictures and 29 samples"):
         evaluate(scored / "run", noise(150), replace(OPTIONS, samples=29), say=quiet)
     with pytest.raises(BadInput, match=r"--reference x\.npz: holds moments"):
