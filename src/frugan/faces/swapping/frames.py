@@ -258,32 +258,8 @@ def open_out(
     Raises:
         BadInput: it holds other files, or frames of another model or other settings.
     """
-    if out.exists() and not out.is_dir():
-        raise BadInput(f"{shown(str(out))}: is a file; expected a folder for the frames")
-    if out.exists() and out.resolve() == frames[0].path.parent.resolve():
-        raise BadInput(f"{shown(str(out))}: holds the frames themselves; name another folder for the swapped ones")
-    there = {path.name for path in out.iterdir()} if out.exists() else set()
-    kept = out / SETTINGS_FILE
-    if there and SETTINGS_FILE not in there:
-        raise BadInput(
-            f"{shown(str(out))}: holds {shown(min(there))}, which `frugan swap` did not write; name a new folder"
-        )
-    names = {frame.path.name for frame in frames}
-    others = sorted(name for name in there - names - {SETTINGS_FILE} if not name.startswith("."))
-    if others:
-        raise BadInput(f"{shown(str(out))}: holds {shown(others[0])}, which is none of the frames; name a new folder")
-    known: Any = {}
-    if SETTINGS_FILE in there:
-        damaged = BadInput(f"{shown(str(kept))} is damaged; name a new folder")
-        before = read_json(kept, lambda error: damaged)
-        known = before.pop(ORIGINS, {})
-        if not isinstance(known, dict):
-            raise damaged
-        changed = sorted(name for name in {*before, *settings} if before.get(name) != settings.get(name))
-        if changed and replace_files:
-            known = {}
-        elif changed:
-            raise BadInput(_other_settings(out, changed[0], str(before.get(changed[0])), str(settings.get(changed[0]))))
+    there = _names_in(out, frames)
+    known = _origins_before(out, settings, replace_files=replace_files) if SETTINGS_FILE in there else {}
     now = {frame.path.name: frame.origin for frame in frames}
     redone = frozenset(name for name in now if name in there and known.get(name) != now[name])
     left = [frame for frame in frames if frame.path.name not in there or frame.path.name in redone]
@@ -292,6 +268,47 @@ def open_out(
     out.mkdir(parents=True, exist_ok=True)
     folder.note(without=redone)  # killed from here on, nothing is known of these
     return folder
+
+
+def _names_in(out: Path, frames: Sequence[Frame]) -> set[str]:
+    """Names of the files in a folder for swapped frames, which need not exist.
+
+    Raises:
+        BadInput: it is a file, it is the folder of the frames themselves, or it holds something else than such frames.
+    """
+    where = shown(str(out))
+    if not out.exists():
+        return set()
+    if not out.is_dir():
+        raise BadInput(f"{where}: is a file; expected a folder for the frames")
+    if out.resolve() == frames[0].path.parent.resolve():
+        raise BadInput(f"{where}: holds the frames themselves; name another folder for the swapped ones")
+    there = {path.name for path in out.iterdir()}
+    if there and SETTINGS_FILE not in there:
+        raise BadInput(f"{where}: holds {shown(min(there))}, which `frugan swap` did not write; name a new folder")
+    ours = {frame.path.name for frame in frames} | {SETTINGS_FILE}
+    others = sorted(name for name in there - ours if not name.startswith("."))
+    if others:
+        raise BadInput(f"{where}: holds {shown(others[0])}, which is none of the frames; name a new folder")
+    return there
+
+
+def _origins_before(out: Path, settings: Mapping[str, Any], *, replace_files: bool) -> Mapping[str, Any]:
+    """Name -> origin of the frames that a folder notes; none where other settings made them and they may be replaced.
+
+    Raises:
+        BadInput: its note is damaged, or names other settings.
+    """
+    kept = out / SETTINGS_FILE
+    damaged = BadInput(f"{shown(str(kept))} is damaged; name a new folder")
+    before = read_json(kept, lambda error: damaged)
+    known = before.pop(ORIGINS, {})
+    if not isinstance(known, dict):
+        raise damaged
+    changed = sorted(name for name in {*before, *settings} if before.get(name) != settings.get(name))
+    if changed and not replace_files:
+        raise BadInput(_other_settings(out, changed[0], str(before.get(changed[0])), str(settings.get(changed[0]))))
+    return {} if changed else known
 
 
 def _other_settings(out: Path, name: str, before: str, now: str) -> str:
