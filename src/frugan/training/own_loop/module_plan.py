@@ -94,9 +94,7 @@ def plan_module(
     arguments = _as_arguments(inputs)
     batch = samples_in(arguments)
     check_loss_takes(loss, model, arguments)
-    for name, size in (("normalisation_batch", normalisation_batch), ("micro_batch", micro_batch)):
-        if size is not None and not (isinstance(size, int) and 1 <= size <= batch):
-            raise BadInput(f"{name} {size!r}: expected 1 to {batch}, the batch")
+    together = _normalised_together(model, batch, normalisation_batch, micro_batch, equal_parts=equal_parts)
     half = trained_halves(model)
     if half is not None and not masters and not equal_parts and precision not in ("auto", name_of(half)):
         raise BadInput(f'precision {precision!r}: weights that stay in {name_of(half)} train in it; expected "auto"')
@@ -119,22 +117,11 @@ def plan_module(
     )
     if half is not None and precision == "auto":
         precision = name_of(half)
-    together = normalisation_batch or (batch if normalises_batches(model) else None)
-    if micro_batch is not None and together not in (None, micro_batch):
-        raise BadInput(
-            f"micro_batch {micro_batch}: batch normalisation would normalise each part by itself, which changes the "
-            f"result; normalisation_batch={micro_batch} says that it may"
-        )
-    if equal_parts and batch % (micro_batch or 1):
-        raise BadInput(f"micro_batch {micro_batch}: expected a divisor of the batch, {batch}, for parts of one size")
     names = recomputable(model) if blocks is None else _named_blocks(model, blocks)
     tried = _in_precision(
         Search(task, batch, together, names, planned_for, equal_parts, micro_batch), precision, device
     )
-    budget_bytes = _budget_bytes(memory, card, planned_for, device)
-    if budget_bytes is not None and memory is None and card is None:
-        budget_bytes += _held_bytes(task, device)  # it counts as part of the step, and is not free any more
-    report = _report(tried, budget_bytes, normalisation_batch)
+    report = _report(tried, _budget_bytes(memory, card, planned_for, task, device), normalisation_batch)
     if micro_batch is not None and (split := report.search.split) is not None and split.differs is not None:
         raise BadInput(
             f"micro_batch {micro_batch}: parts of this batch do not give its loss, because {split.differs}; leave it "
@@ -270,14 +257,24 @@ def _as_arguments(inputs: Sequence[Any] | Mapping[str, Any] | Tensor) -> Inputs:
     return tuple(inputs)
 
 
-def _budget_bytes(memory: str | int | None, named: str | None, card: Card | None, device: torch.device) -> int | None:
+def _budget_bytes(
+    memory: str | int | None, named: str | None, card: Card | None, task: Task, device: torch.device
+) -> int | None:
+    """Return the bytes that the step may take; None: no limit.
+
+    Raises:
+        BadInput: `memory` is no size.
+    """
     if card is None:
         return None
     if memory is not None:
         if not isinstance(memory, str) and not memory >= MIB:  # nor is it comparable, as nan
             raise BadInput(f'memory={memory}: that is {memory} bytes; expected a size such as "6GiB", or bytes')
         return parse_size(memory) if isinstance(memory, str) else memory
-    return card.memory_bytes if named is not None else free_bytes(device)[0] + card.context_bytes
+    if named is not None:
+        return card.memory_bytes
+    # What is held already counts as part of the step, and is not free any more.
+    return free_bytes(device)[0] + card.context_bytes + _held_bytes(task, device)
 
 
 def _held_bytes(task: Task, device: torch.device) -> int:
@@ -291,6 +288,28 @@ def _held_bytes(task: Task, device: torch.device) -> int:
     every = (*model_tensors, *tensors_of(list(task.optimizer.state.values())), *tensors_of(task.inputs))
     storages = [tensor.untyped_storage() for tensor in every if tensor.device.type == device.type]
     return sum({storage._cdata: storage.nbytes() for storage in storages}.values())
+
+
+def _normalised_together(
+    model: nn.Module, batch: int, normalisation_batch: int | None, micro_batch: int | None, *, equal_parts: bool
+) -> int | None:
+    """Return how many samples each forward has to take, where layers look at several of them; None: any number.
+
+    Raises:
+        BadInput: a size that is asked for is none, or does not go with the module or with the batch.
+    """
+    for name, size in (("normalisation_batch", normalisation_batch), ("micro_batch", micro_batch)):
+        if size is not None and not (isinstance(size, int) and 1 <= size <= batch):
+            raise BadInput(f"{name} {size!r}: expected 1 to {batch}, the batch")
+    together = normalisation_batch or (batch if normalises_batches(model) else None)
+    if micro_batch is not None and together not in (None, micro_batch):
+        raise BadInput(
+            f"micro_batch {micro_batch}: batch normalisation would normalise each part by itself, which changes the "
+            f"result; normalisation_batch={micro_batch} says that it may"
+        )
+    if equal_parts and batch % (micro_batch or 1):
+        raise BadInput(f"micro_batch {micro_batch}: expected a divisor of the batch, {batch}, for parts of one size")
+    return together
 
 
 # The precision, and the report.
