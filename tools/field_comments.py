@@ -11,8 +11,11 @@ class FieldComments(Extension):
 
     def on_attribute_instance(self, *, node: ast.AST | ObjectNode, attr: Attribute, **kwargs: Any) -> None:
         """Called by griffe once a field has been read."""
-        if attr.docstring is None and attr.lineno is not None and attr.parent is not None and attr.parent.is_class:
-            lines = attr.filepath.read_text("utf-8").splitlines()
+        file = attr.filepath  # several are a package's without a file of its own, which has no fields
+        if attr.docstring is not None or attr.lineno is None or attr.parent is None or isinstance(file, list):
+            return
+        if attr.parent.is_class:
+            lines = file.read_text("utf-8").splitlines()
             said = comment_of(lines, attr.lineno - 1, (attr.endlineno or attr.lineno) - 1)
             attr.docstring = Docstring(said, parent=attr, lineno=attr.lineno) if said else None
 
