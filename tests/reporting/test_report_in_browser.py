@@ -25,6 +25,7 @@ QUIET = (
     "--disable-sync",
     "--hide-scrollbars",
     "--virtual-time-budget=4000",
+    "--window-size=800,1000",  # else it differs between versions, and with it how many pictures have room
     "--dump-dom",
 )
 LISTEN = """<script>

@@ -258,7 +258,7 @@ const explore = (() => {
         try {
           const told = await post("explore/names", { source: about.source, names: { [name]: title.value } });
           const now = title.value.trim();
-          if (name in state.moves) { state.moves[now] = state.moves[name]; delete state.moves[name]; }
+          if (now !== name && name in state.moves) { state.moves[now] = state.moves[name]; delete state.moves[name]; }
           directions = told.directions;
           showDirections();
           draw();
