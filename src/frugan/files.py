@@ -31,15 +31,14 @@ def read_untrusted(path: Path, most_bytes: int = TEXT_BYTES) -> bytes:
         BadInput: it is no regular file, or too large.
         OSError: it cannot be read.
     """
-    status = os.stat(path)
-    if not stat.S_ISREG(status.st_mode):
-        raise BadInput(f"{path}: expected a file, not {_kind(status.st_mode)}; put the file itself there")
-    if status.st_size > most_bytes:
-        raise BadInput(
-            f"{path}: {status.st_size:,} bytes; expected at most {most_bytes:,}: it is damaged or another file"
-        )
+    mode = os.stat(path).st_mode  # before it is opened, as a pipe would wait for its other end
+    if not stat.S_ISREG(mode):
+        raise BadInput(f"{path}: expected a file, not {_kind(mode)}; put the file itself there")
     with path.open("rb") as file:
-        return file.read(status.st_size)
+        size = os.fstat(file.fileno()).st_size  # of what was opened: another may have taken its place since
+        if size > most_bytes:
+            raise BadInput(f"{path}: {size:,} bytes; expected at most {most_bytes:,}: it is damaged or another file")
+        return file.read(size)
 
 
 def read_json(path: Path, otherwise: Callable[[str], Exception] | None = None) -> dict[str, Any]:
