@@ -86,7 +86,7 @@ def _written_down(owner: Path) -> Iterator[None]:
     """Inside, a file says who owns the folder; a thread touches it as long as that goes on."""
     about = {"host": socket.gethostname(), "process": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
     with suppress(OSError):  # a full disk: the lock holds all the same
-        owner.write_text(json.dumps(about) + "\n", "utf-8")
+        write_json(owner, about)  # whole or not at all: others look at it at any time
     over = threading.Event()
 
     def beat() -> None:
