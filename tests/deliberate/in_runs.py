@@ -156,8 +156,8 @@ FAULTS = (
     ),
     Fault(
         "a total of steps that a run is beyond is taken",
-        "training/recovery.py",
-        "if steps is not None and steps < step:",
+        "training/kept_time.py",
+        'if steps is not None and "training.duration" in changed and steps < step:',
         "if False:",
         "training/test_training.py -k resumes_bit_for_bit",
     ),

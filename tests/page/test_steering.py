@@ -249,6 +249,21 @@ def test_wrong_values_are_told_by_field_in_plain_words(page: Asking, runs: Path,
     assert words(runs) == {}
 
 
+def test_a_length_that_a_run_is_beyond_is_refused_before_it_is_stopped(
+    page: Asking, runs: Path, recipe: tuple[str, Path]
+) -> None:
+    train(*recipe, runs / "run", overrides=("training.duration=3 steps",), options=CPU)
+    for key, value, reason in (
+        ("training.duration", "2 steps", "the run is at step 3 already; expected more"),
+        ("training.time", "0.001s", "the run has trained for 0:00 already; give a longer time"),
+    ):
+        answer = page.post("/api/runs/run/go-on", {"fields": {key: value}})
+        assert str(answer.json["fields"][key]).startswith(reason)
+        assert error(answer).startswith(key)
+    assert words(runs) == {}
+    assert page.post("/api/runs/run/go-on", {"fields": {"training.duration": "4 steps"}}).status == 200
+
+
 def test_a_length_in_place_of_a_time_is_told(page: Asking, runs: Path, recipe: tuple[str, Path]) -> None:
     train(*recipe, runs / "run", for_time="3s", options=CPU)
     for fields, told in (

@@ -267,8 +267,8 @@ class Runs:
             "sheets": {kind: list(files) for kind, files in self.sheets(name).items()},
         }
 
-    def start(self, name: str) -> Mapping[str, Any]:
-        """The event of a run's last start; empty: there is none.
+    def last(self, name: str, event: str) -> Mapping[str, Any]:
+        """The newest event of a kind, such as "start", of a run; empty: there is none.
 
         Raises:
             NoRun: there is none of this name.
@@ -277,7 +277,7 @@ class Runs:
         known = self._of(name)
         with known.lock:
             known.reader.read()
-            return known.reader.last.get("start", {})
+            return known.reader.last.get(event, {})
 
     def _of(self, name: str) -> _Known:
         folder = self.folder(name)

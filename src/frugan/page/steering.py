@@ -19,8 +19,8 @@ from frugan.progress import quiet
 from frugan.recipe.loading import load_recipe, recipe_fields
 from frugan.recipes import built_in
 from frugan.training.candidates import THRESHOLDS
-from frugan.training.kept_time import with_length_by_hand, with_time
-from frugan.training.recovery import NOTED, changed_fields
+from frugan.training.kept_time import refuse_spent_length, with_length_by_hand, with_time
+from frugan.training.recovery import NOTED, changed_fields, preliminary_that_is_over
 from frugan.wording import parse_size
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -76,7 +76,7 @@ class Steering:
 
         Raises:
             NoRun: there is none of this name.
-            BadFields: a value is none.
+            BadFields: a value is none, or a length that the run is beyond.
             BadInput: a field is none, or may not change; or it is not known where the pictures are, or they are gone.
         """
         folder = self.runs.folder(name)
@@ -90,13 +90,16 @@ class Steering:
         _refuse_options(overrides)
         path = str(folder.path.resolve())
         recipe, changed = load_recipe(path), load_recipe(path, overrides)
-        changed_fields(recipe, changed, folder.path)
+        fields = changed_fields(recipe, changed, folder.path)
+        step = self.runs.last(name, "step")
+        if step and preliminary_that_is_over(recipe, changed) is None:  # before it is stopped
+            refuse_spent_length(folder.path, changed, fields, int(step["step"]), float(step["seconds"]))
         time, told = recipe.training.time, ""
         if time is not None and with_length_by_hand(changed, folder, overrides, quiet).training.time is None:
             length = changed.training.duration
             told = f"{name} no longer keeps its time of {time}: it trains {length}, however long that takes."
         data_words = [*_data_words(data)] if data.strip() else []
-        before = [*_kept(self.runs.start(name), without_data=bool(data_words))]
+        before = [*_kept(self.runs.last(name, "start"), without_data=bool(data_words))]
         if not any(word == "--data" for word in (*data_words, *before)):
             raise BadInput(f"{name}: where are its pictures? Its events do not tell; give their folder")
         again = entry is not None and entry.state == "waiting" and entry.at_once  # it was clicked twice

@@ -3,14 +3,16 @@
 import math
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from frugan.engine.durations import ENDLESS, UNDECIDED_STEPS, Duration
 from frugan.engine.run.checkpoint import list_checkpoints
 from frugan.engine.run.kept_time import TOLERANCE, KeptTime, NewLength
 from frugan.engine.run.run_folder import RunFolder
+from frugan.errors import BadFields
 from frugan.progress import Say
 from frugan.recipe.loading import load_recipe, recipe_with
 from frugan.recipe.overrides import in_our_words
@@ -19,7 +21,7 @@ from frugan.reporting.standing import NOTICEABLE
 from frugan.setup.networks import weights_metadata
 from frugan.training.candidates import THRESHOLDS
 from frugan.training.run import TrainRun
-from frugan.wording import duration
+from frugan.wording import clock, duration
 
 SETUP = "setup_seconds"
 """Key in a checkpoint's JSON state: seconds from the command to the first training of a run that keeps a time."""
@@ -208,3 +210,30 @@ def _earlier(run: RunFolder) -> tuple[tuple[int, int], ...]:
         return ()
     length.decide(max(checkpoints[-1].step, length.decided[-1][0]), length.steps)
     return length.earlier
+
+
+def refuse_spent_length(run: Path, recipe: Recipe, changed: Collection[str], step: int, seconds: float) -> None:
+    """Refuse another length that a run is beyond: it counts from the run's beginning, not from where it goes on.
+
+    Args:
+        run: its folder.
+        recipe: with that length.
+        changed: fields in which it differs from the recipe before.
+        step, seconds: as far as the run is.
+
+    Raises:
+        BadFields: it is beyond it.
+    """
+    training, time = recipe.training, recipe.training.time
+    if time is not None and "training.time" in changed and time.amount <= seconds:
+        reason = f"has trained for {clock(seconds)} already; give a longer time, as it counts from the run's beginning"
+        raise BadFields(f"--for {time}: {run} {reason}", {"training.time": f"the run {reason}"})
+    steps = training.duration.known_steps(training.batch)
+    if steps is not None and "training.duration" in changed and steps < step:
+        reason = (
+            f"is at step {step:,} already; expected more, as steps count from the beginning: "
+            f"'training.duration={step + steps} steps' trains {steps:,} more"
+        )
+        raise BadFields(
+            f"training.duration={training.duration}: {run} {reason}", {"training.duration": f"the run {reason}"}
+        )

@@ -47,10 +47,9 @@ from frugan.recipe.loading import parse_recipe, read_run_recipe
 from frugan.recipe.overrides import Difference, differences
 from frugan.recipe.recipe import Recipe
 from frugan.setup.networks import recipe_of
-from frugan.training.kept_time import PROMISED, finished_line
+from frugan.training.kept_time import PROMISED, finished_line, refuse_spent_length
 from frugan.training.run import TrainingResult, TrainRun
 from frugan.training.starting_weights import Start
-from frugan.wording import clock
 
 NOTED = "training.earlier_lengths"
 """Field of a recipe that a run notes itself, and nobody types."""
@@ -239,17 +238,12 @@ class Resumed:
                 f"{run.folder.path} is past its {early.name}, which comes first: go on without it "
                 "(objective.pretrain=false), or begin it anew with another --out"
             )
-        over = None
-        anew = run.recipe.kind.fresh_after(before.objective, run.recipe.objective)
-        if anew or (before.preliminary is not None and run.recipe.preliminary is None):
-            over = before.preliminary.name if before.preliminary is not None else "training", anew
-            # what counts from the beginning counts anew
+        over = preliminary_that_is_over(before, run.recipe)
+        if over is not None:  # what counts from the beginning counts anew
             saved = {key: value for key, value in saved.items() if key not in ("seconds", "images", FINITE_STEPS)}
         else:
-            if "training.time" in changed:
-                _refuse_spent(run, float(saved.get("seconds", 0.0)))
-            if "training.duration" in changed:
-                _refuse_shorter(run, checkpoint.step)
+            seconds = float(saved.get("seconds", 0.0))
+            refuse_spent_length(run.folder.path, run.recipe, changed, checkpoint.step, seconds)
         _refuse_swapped(run, {name: known.digest for name, known in read_run_data(saved).items()})
         restarts = {name for change in changed.values() for name in change.restarts}
         promised = before.training.time
@@ -345,27 +339,6 @@ def _tell_finished(run: TrainRun, step: int) -> None:
         run.choose(finished_line(run.folder, run.recipe, step, run.command))
 
 
-def _refuse_shorter(run: TrainRun, step: int) -> None:
-    """Refuse a duration shorter than what is done: it counts from the run's beginning, not from the resumption."""
-    steps = run.recipe.training.duration.known_steps(run.recipe.training.batch)
-    if steps is not None and steps < step:
-        raise BadInput(
-            f"training.duration={run.recipe.training.duration}: {run.folder.path} is at step {step:,} already; "
-            f"expected more, as steps count from the beginning: 'training.duration={step + steps} steps' trains "
-            f"{steps:,} more"
-        )
-
-
-def _refuse_spent(run: TrainRun, seconds: float) -> None:
-    """Refuse another time that is over already: it counts from the run's beginning, too."""
-    time = run.recipe.training.time
-    if time is not None and time.amount <= seconds:
-        raise BadInput(
-            f"--for {time}: {run.folder.path} has trained for {clock(seconds)} already; give a longer time, as it "
-            "counts from the run's beginning"
-        )
-
-
 def _refuse_swapped(run: TrainRun, saved: Mapping[str, str]) -> None:
     """Refuse swapped sources, which would train a model in the wrong direction."""
     now = {name: source.digest for name, source in run.sources.items()}
@@ -375,6 +348,18 @@ def _refuse_swapped(run: TrainRun, saved: Mapping[str, str]) -> None:
                 f"--data {a}=... and --data {b}=... are swapped: {a} is what the run was trained with as {b}, and "
                 "the other way round; swap them back, or choose another --out"
             )
+
+
+def preliminary_that_is_over(before: Recipe, now: Recipe) -> tuple[str, Collection[str]] | None:
+    """Return the preliminary training that is over where a run goes on with a recipe, so that steps count anew.
+
+    Returns:
+        Its name, and the networks whose weights start anew; None: none is over.
+    """
+    anew = now.kind.fresh_after(before.objective, now.objective)
+    if not anew and (before.preliminary is None or now.preliminary is not None):
+        return None
+    return before.preliminary.name if before.preliminary is not None else "training", anew
 
 
 def refuse_other_recipe(run: RunFolder, recipe: Recipe) -> None:
