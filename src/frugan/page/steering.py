@@ -91,9 +91,10 @@ class Steering:
         path = str(folder.path.resolve())
         recipe, changed = load_recipe(path), load_recipe(path, overrides)
         fields = changed_fields(recipe, changed, folder.path)
-        step = self.runs.last(name, "step")
-        if step and preliminary_that_is_over(recipe, changed) is None:  # before it is stopped
-            refuse_spent_length(folder.path, changed, fields, int(step["step"]), float(step["seconds"]))
+        if preliminary_that_is_over(recipe, changed) is None:  # before it is stopped
+            reached = self.runs.last(name, "step")
+            step, seconds = int(reached.get("step", 0)), float(reached.get("seconds", 0.0))
+            refuse_spent_length(folder.path, changed, fields, step, seconds)
         time, told = recipe.training.time, ""
         if time is not None and with_length_by_hand(changed, folder, overrides, quiet).training.time is None:
             length = changed.training.duration
