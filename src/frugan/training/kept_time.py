@@ -224,10 +224,10 @@ def refuse_spent_length(run: Path, recipe: Recipe, changed: Collection[str], ste
     Raises:
         BadFields: it is beyond it.
     """
-    training, time = recipe.training, recipe.training.time
-    if time is not None and "training.time" in changed and time.amount <= seconds:
+    training = recipe.training
+    if training.time is not None and "training.time" in changed and training.time.amount <= seconds:
         reason = f"has trained for {clock(seconds)} already; give a longer time, as it counts from the run's beginning"
-        raise BadFields(f"--for {time}: {run} {reason}", {"training.time": f"the run {reason}"})
+        raise BadFields(f"--for {training.time}: {run} {reason}", {"training.time": f"the run {reason}"})
     steps = training.duration.known_steps(training.batch)
     if steps is not None and "training.duration" in changed and steps < step:
         reason = (
