@@ -19,7 +19,9 @@ from reporting.test_report_in_browser import CHROMIUM, QUIET
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
 ACTS = """
-await labels.begun;
+let begun = false;
+labels.begun.then(() => { begun = true; });
+await until(() => begun);  // a page that waits without a timer has its clock run out at once
 const canvas = one("canvas"), box = canvas.getBoundingClientRect();
 const point = (x, y, pointerType = "mouse") => {
   const about = { clientX: box.left + x * box.width, clientY: box.top + y * box.height, pointerType, isPrimary: true };
